@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #define MG_DEVICE __device__ __forceinline__
-#define MG_KERNEL(threads, min_ctas) extern "C" __global__ void __launch_bounds__(threads, min_ctas)
+#define MG_KERNEL(threads, min_ctas) extern "C" __global__ __launch_bounds__(threads, min_ctas)
 #define MG_PARAM const __grid_constant__
 
 // Plain register groups. Trivial structs of words: the compiler keeps them in registers.

@@ -1,0 +1,53 @@
+"""Finds quant types: every ``quant/*.cuh.j2`` of the template folders, read from the TOML in its opening comment."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from marlin_gen.errors import ConfigError, TemplateError
+from marlin_gen.quant.quant_type import QuantType, from_head
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from marlin_gen.emit.templates import Templates
+
+SUFFIX = ".cuh.j2"
+_HEAD = re.compile(r"\s*\{#-?(?P<toml>.*?)-?#\}", re.DOTALL)
+
+
+def quant_names(templates: Templates) -> list[str]:
+    """Names of all quant types, sorted."""
+    return [path[len("quant/") : -len(SUFFIX)] for path in templates.find("quant", SUFFIX)]
+
+
+def load_quant(name: str, templates: Templates) -> QuantType:
+    """Read one quant type.
+
+    Raises:
+        ConfigError: there is no such type.
+        TemplateError: its head is malformed; the message names file and line.
+    """
+    known = quant_names(templates)
+    if name not in known:
+        raise ConfigError(
+            f"unknown quant type {name!r}",
+            f"known types: {', '.join(known)}; `marlin-gen new-quant {name}` writes a skeleton",
+        )
+    path = f"quant/{name}{SUFFIX}"
+    text, source = templates.read(path), templates.describe(path)
+    match = _HEAD.match(text)
+    if match is None:
+        raise TemplateError(f"{source}:1: a quant type begins with a TOML head in a Jinja comment {{#- ... -#}}")
+    try:
+        head = tomllib.loads(match["toml"])
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"line (\d+)", str(error))
+        line = text[: match.start("toml")].count("\n") + (int(found[1]) if found else 1)
+        raise TemplateError(f"{source}:{line}: {error}") from None
+    return from_head(head, name, source)

@@ -1,0 +1,31 @@
+"""The text that ``marlin-gen new-quant`` writes: a quant type that already passes every test."""
+
+from __future__ import annotations
+
+from marlin_gen.errors import ConfigError
+
+
+def skeleton(name: str, base: str) -> str:
+    """A commented quant type ``name``, made from the text of ``templates/quant/u4b8.cuh.j2``.
+
+    Args:
+        name: lower-case letters and digits.
+        base: text of the u4b8 template.
+
+    Raises:
+        ConfigError: the name cannot be one.
+    """
+    if not (name.isalnum() and name.islower() and name.isascii()):
+        raise ConfigError(f"{name!r} cannot name a quant type", "use lower-case letters and digits, for instance s4")
+    guide = (
+        "# A quant type is this one file. The head says what the codes mean; three macros print the CUDA.\n"
+        "# This skeleton is u4b8 under another name: change it step by step, running `marlin-gen verify` between.\n"
+        "#   slots   bit offset of a lane's 8 codes of a 16x16 tile; index = 4*n_hi + 2*k_hi + h\n"
+        "#   value   of code q before the scale; with zero points also z.  Or: table = [value of every code]\n"
+        "#   zero    none | int | float\n"
+        "# Macros get k (the kernel's config). dequant turns q[] (words of one tile) into w[0..3], pairs of values for\n"
+        "# (n_lo,k_lo) (n_lo,k_hi) (n_hi,k_lo) (n_hi,k_hi), with z_lo, z_hi if there are zero points; scale multiplies by s_lo, s_hi.\n"
+    )
+    head, rest = base.split("\n", 1)
+    rest = rest.replace('name = "u4b8"', f'name = "{name}"', 1)
+    return f"{head}\n{guide}{rest}"

@@ -1,0 +1,276 @@
+"""KernelPlan: everything a template prints, computed and checked: tiles, shared-memory map, copies, counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from marlin_gen.config.kernel_config import KernelConfig
+from marlin_gen.config.rules import check, check_plan
+from marlin_gen.layout.swizzle import CHUNK_BYTES, chunk_position
+from marlin_gen.quant.quant_type import QuantType
+from marlin_gen.schedule.copies import CopyPlan
+
+_LANES = 32
+_FLOAT = 4
+_HALF = 2
+_FLAG_BYTES = 16  # one word that tells a CTA whether it arrived last
+WARP_N = 64
+
+
+@dataclass(frozen=True)
+class Region:
+    """A named part of shared memory.
+
+    Attributes:
+        offset, bytes: place and size; ``stage_bytes`` of a ring slot, or 0 for a region that is no ring.
+    """
+
+    name: str
+    offset: int
+    bytes: int
+    stage_bytes: int
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """Derived facts of one config. ``KernelPlan.create`` is the only way to make one."""
+
+    config: KernelConfig
+    quant: QuantType
+
+    @classmethod
+    def create(cls, config: KernelConfig, quant: QuantType) -> KernelPlan:
+        """Check every rule and derive the plan.
+
+        Raises:
+            ConfigError: the config breaks rules; the message lists all of them.
+        """
+        check(config)
+        plan = cls(config, quant)
+        check_plan(plan)
+        plan.self_check()
+        return plan
+
+    # ---- tiles ----------------------------------------------------------------------------------------------------
+    @property
+    def transposed(self) -> bool:
+        """Weights as the 16-row operand: token tiles of 8."""
+        return self.config.m_tile == 8
+
+    @property
+    def grouped(self) -> bool:
+        """Scales are applied in the main loop (else once, in the epilogue)."""
+        return self.config.group_size != -1
+
+    @property
+    def warps(self) -> int:
+        return self.config.threads // _LANES
+
+    @property
+    def warps_n(self) -> int:
+        """Warps side by side, 64 columns each."""
+        return self.config.thread_n // WARP_N
+
+    @property
+    def warps_k(self) -> int:
+        """Warps that share an output tile and divide its k-subtiles."""
+        return self.warps // self.warps_n
+
+    @property
+    def k_subtiles(self) -> int:
+        """k16 steps of a warp in one stage."""
+        return self.config.thread_k // 16 // self.warps_k
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of one accumulator block: 16, or 8 transposed."""
+        return 8 if self.transposed else 16
+
+    @property
+    def m_blocks(self) -> int:
+        return self.config.m_tile // self.block_rows
+
+    @property
+    def n_tiles(self) -> int:
+        """MMA column tiles of a warp: 8 of n8, or 4 of n16 transposed."""
+        return 4 if self.transposed else 8
+
+    @property
+    def lane_planes(self) -> int:
+        """16-byte accesses by which a lane reads its codes of one k-subtile."""
+        return 4 * self.quant.tile_words // 4
+
+    # ---- scales ---------------------------------------------------------------------------------------------------
+    @property
+    def scale_rows(self) -> int:
+        """Scale rows that one stage needs."""
+        return max(1, self.config.thread_k // self.config.group_size) if self.grouped else 0
+
+    @property
+    def stages_per_group(self) -> int:
+        """Successive k tiles that read the same scale row."""
+        return max(1, self.config.group_size // self.config.thread_k)
+
+    def scale_row(self, subtile: int, warp_k: int = 0) -> int:
+        """Scale row inside a stage for k-subtile ``subtile`` of warp row ``warp_k``."""
+        return (subtile * self.warps_k + warp_k) * 16 // self.config.group_size if self.scale_rows > 1 else 0
+
+    @property
+    def scale_operands(self) -> tuple[tuple[str, str], ...]:
+        """Operands that the ring carries per group, as (prefix in the kernel, field of GemmParams)."""
+        operands = (("s", "scales"), ("z", "zeros"))
+        return operands[: 2 if self.quant.has_zero else 1] if self.grouped else ()
+
+    @property
+    def scale_vectors(self) -> tuple[str, ...]:
+        """Prefixes of ``scale_operands``."""
+        return tuple(prefix for prefix, _ in self.scale_operands)
+
+    @property
+    def scale_loads(self) -> tuple[int, ...]:
+        """k-subtiles at which a warp reads scales: all, or the first where they are hoisted and stay the same."""
+        hoisted = self.config.scale_load == "hoist" and self.scale_rows == 1
+        return tuple(range(1 if hoisted else self.k_subtiles)) if self.grouped else ()
+
+    # ---- shared memory --------------------------------------------------------------------------------------------
+    @property
+    def a_row_bytes(self) -> int:
+        return self.config.thread_k * _HALF
+
+    @property
+    def b_block_bytes(self) -> int:
+        """A block of 16 rows and 64 columns, packed."""
+        return 16 * WARP_N * self.quant.bits // 8
+
+    @property
+    def b_row_bytes(self) -> int:
+        """One row of such blocks across the CTA tile."""
+        return self.warps_n * self.b_block_bytes
+
+    @property
+    def scale_row_bytes(self) -> int:
+        return self.config.thread_n * _HALF
+
+    @property
+    def reduce_pad(self) -> int:
+        """fp32 values between rows of the epilogue's tile: 8 (4 transposed) makes its stores free of bank conflicts."""
+        return 4 if self.transposed else 8
+
+    @property
+    def reduce_row_bytes(self) -> int:
+        return (self.config.thread_n + self.reduce_pad) * _FLOAT
+
+    @property
+    def fragment_quads(self) -> int:
+        """Accumulator quads (4 fp32) of a thread in one block of rows."""
+        return self.n_tiles
+
+    @property
+    def tree_bytes(self) -> int:
+        """Exchange space of the first round of the k-warp tree."""
+        return self.warps_k // 2 * self.warps_n * self.fragment_quads * _LANES * 16
+
+    @cached_property
+    def shared(self) -> dict[str, Region]:
+        """The shared-memory map: rings of activations, weights and scales, then the epilogue's space."""
+        c, regions, offset = self.config, {}, 0
+        slots = {"a": c.m_tile * self.a_row_bytes, "b": c.thread_k // 16 * self.b_row_bytes}
+        slots |= {v: self.scale_rows * self.scale_row_bytes for v in self.scale_vectors}
+        sizes = [(name, c.stages * size, size) for name, size in slots.items()]
+        sizes += [("reduce", max(self.tree_bytes, self.block_rows * self.reduce_row_bytes), 0), ("flag", _FLAG_BYTES, 0)]
+        for name, size, stage in sizes:
+            regions[name] = Region(name, offset, size, stage)
+            offset = -(-(offset + size) // 128) * 128
+        return regions
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, bytes."""
+        last = self.shared["flag"]
+        return last.offset + last.bytes
+
+    # ---- copies ---------------------------------------------------------------------------------------------------
+    @property
+    def a_copy(self) -> CopyPlan:
+        """Activations of a stage: m_tile rows of thread_k."""
+        return CopyPlan(self.config.m_tile, self.a_row_bytes, self.config.threads)
+
+    @property
+    def b_copy(self) -> CopyPlan:
+        """Weights of a stage: thread_k/16 rows of blocks."""
+        return CopyPlan(self.config.thread_k // 16, self.b_row_bytes, self.config.threads)
+
+    @property
+    def s_copy(self) -> CopyPlan:
+        """Scales (or zero points) of a stage."""
+        return CopyPlan(self.scale_rows, self.scale_row_bytes, self.config.threads)
+
+    @property
+    def items(self) -> CopyPlan:
+        """The epilogue's work items: 8 columns of one row of a block, 32 bytes of fp32."""
+        return CopyPlan(self.block_rows, self.config.thread_n * CHUNK_BYTES // 8, self.config.threads)
+
+    # ---- numbers --------------------------------------------------------------------------------------------------
+    @property
+    def register_estimate(self) -> int:
+        """Registers of a thread: accumulators, two fragment buffers, two dequantised columns, and about 44 for addresses."""
+        accumulators = 4 * self.m_blocks * self.n_tiles
+        activations = 2 * (2 if self.transposed else 4) * self.m_blocks
+        weights = 2 * 4 * self.lane_planes + 2 * 4
+        return accumulators + activations + weights + 2 * 4 * len(self.scale_vectors) + 44
+
+    @property
+    def weights_per_revolution(self) -> int:
+        """Weights that one warp dequantises in one revolution of the ring."""
+        return self.config.stages * self.k_subtiles * 16 * WARP_N
+
+    def expected_counts(self) -> dict[str, int]:
+        """PTX instructions of the emitted kernel (SASS has the same numbers of HMMA, LDSM and LDGSTS)."""
+        c, steps = self.config, self.config.stages * self.k_subtiles
+        copies = self.a_copy.passes + self.b_copy.passes + len(self.scale_vectors) * self.s_copy.passes
+        rounds = self.warps_k.bit_length() - 1
+        epilogue = self.m_blocks * (2 * rounds + 2)
+        return {
+            "mma.sync": steps * self.m_blocks * self.n_tiles,
+            "ldmatrix": (steps + 1) * self.m_blocks,
+            "cp.async": (2 * c.stages - 1) * copies,
+            "cp.async.commit_group": 2 * c.stages - 1,
+            "cp.async.wait_group": c.stages + 2,
+            "bar.sync": c.stages + 2 + epilogue + 2,
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The plan in words, as (subject, text) pairs: the emitted header and reports print them."""
+        c = self.config
+        product = "weights as A (n16 x k16), tokens as B" if self.transposed else "tokens as A (m16 x k16), weights as B"
+        rows = [
+            ("CTA tile", f"{c.m_tile} x {c.thread_n} (m x n), k {c.thread_k}; {self.warps} warps = {self.warps_n} along n x {self.warps_k} along k"),
+            ("warp tile", f"{c.m_tile} x {WARP_N}, {self.k_subtiles} k-subtile(s) of 16 a stage; {product}"),
+            ("ring", f"{c.stages} stages"),
+        ]
+        rows += [
+            (f"shared {r.name}", f"{r.offset:6d} + {r.bytes} bytes" + (f" ({c.stages} x {r.stage_bytes})" if r.stage_bytes else ""))
+            for r in self.shared.values()
+        ]
+        rows.append(("shared total", f"{self.shared_bytes} bytes"))
+        rows.append(("instructions", ", ".join(f"{n} {name}" for name, n in self.expected_counts().items())))
+        return rows
+
+    def self_check(self) -> None:
+        """Assert what the templates rely on; a failure is a fault of marlin-gen, not of the user."""
+        end = 0
+        for region in self.shared.values():
+            assert region.offset >= end and region.offset % 16 == 0, f"shared-memory map overlaps at {region.name}"
+            end = region.offset + region.bytes
+        for copy in (self.a_copy, self.b_copy):
+            assert copy.pass_rows * copy.passes >= copy.rows, "copies do not cover a tile"
+        # one literal serves every pass of the activation copy: its row advance keeps the swizzle
+        assert self.a_copy.passes == 1 or self.a_copy.pass_rows % 8 == 0, "the swizzle changes between passes"
+        row_chunks = self.a_row_bytes // CHUNK_BYTES
+        for row in range(self.config.m_tile):
+            assert sorted(chunk_position(row, j, self.config.swizzle) for j in range(row_chunks)) == list(range(row_chunks))
+        if self.grouped and self.scale_rows > 1:
+            for sub in range(self.k_subtiles):
+                for wk in range(self.warps_k):
+                    assert self.scale_row(sub, wk) == self.scale_row(sub) + self.scale_row(0, wk), "scale rows are not additive"
