@@ -5,7 +5,7 @@
 #include "machine/calls.hpp"
 
 #define MG_DEVICE inline
-#define MG_KERNEL(threads, min_ctas) extern "C" void
+#define MG_KERNEL(threads, min_ctas) extern "C"
 #define MG_PARAM const
 
 // CUDA's own, without a namespace; <algorithm> would double the time it takes to compile a kernel.

@@ -8,7 +8,7 @@ namespace sim {
 void BankCounter::record(const char* op, int line, int lane, uint32_t address, int bytes) {
   const uint32_t bit = 1u << lane;
   size_t i = next_[lane];
-  while (i < open_.size() && (open_[i].line != line || open_[i].op != op || (open_[i].lanes & bit))) ++i;
+  while (i < open_.size() && !open_[i].expects(op, line, bit)) ++i;
   if (i == open_.size()) open_.push_back({op, line, bytes, 0, {}});
   open_[i].lanes |= bit;
   open_[i].address[lane] = address;

@@ -1,6 +1,7 @@
 // Bank conflicts: accesses of a warp's lanes put back together into the instructions they came from.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,6 +28,9 @@ class BankCounter {
     int line, bytes;
     uint32_t lanes = 0;
     uint32_t address[32];
+    bool expects(const char* an_op, int a_line, uint32_t lane) const {
+      return line == a_line && !(lanes & lane) && std::strcmp(op, an_op) == 0;
+    }
   };
   std::vector<Access> open_;
   size_t next_[32] = {};  // where a lane's next access is looked for

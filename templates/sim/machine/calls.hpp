@@ -21,8 +21,9 @@ float widen(Format format, uint32_t bits);
 uint32_t narrow_pair(Format format, float low, float high);
 
 uint32_t shared_base();
-void load_shared(void* to, uint32_t address, int bytes, int line);
-void store_shared(const void* from, uint32_t address, int bytes, int line);
+// op: name of the device function, for the report of bank conflicts.
+void load_shared(const char* op, void* to, uint32_t address, int bytes, int line);
+void store_shared(const char* op, const void* from, uint32_t address, int bytes, int line);
 void copy_async(uint32_t shared, const void* global, int bytes, int line);  // 16 bytes, zeros after the first `bytes`
 void commit_copies();
 void wait_copies(int pending);

@@ -121,26 +121,21 @@ void SharedMemory::land_copy(Thread& thread, const AsyncCopy& copy) {
 
 }  // namespace sim
 
-namespace {
 using sim::machine;
-
-const char* load_name(int bytes) { return bytes == 4 ? "lds32" : bytes == 8 ? "lds64" : "lds128"; }
-const char* store_name(int bytes) { return bytes == 4 ? "sts32" : bytes == 8 ? "sts64" : "sts128"; }
-}  // namespace
 
 uint32_t sim::shared_base() { return kSharedBase; }
 
-void sim::load_shared(void* to, uint32_t address, int bytes, int line) {
+void sim::load_shared(const char* op, void* to, uint32_t address, int bytes, int line) {
   machine->count_step();
   Thread& thread = machine->thread();
-  thread.warp->banks.record(load_name(bytes), line, thread.lane, address, bytes);
+  thread.warp->banks.record(op, line, thread.lane, address, bytes);
   thread.cta->shared.load(thread, to, address, bytes, line);
 }
 
-void sim::store_shared(const void* from, uint32_t address, int bytes, int line) {
+void sim::store_shared(const char* op, const void* from, uint32_t address, int bytes, int line) {
   machine->count_step();
   Thread& thread = machine->thread();
-  thread.warp->banks.record(store_name(bytes), line, thread.lane, address, bytes);
+  thread.warp->banks.record(op, line, thread.lane, address, bytes);
   thread.cta->shared.store(thread, from, address, bytes, line);
 }
 
@@ -153,7 +148,7 @@ void sim::copy_async(uint32_t shared, const void* global, int bytes, int line) {
     bytes = 0;
   }
   if (bytes > 0) machine->global().load(thread, copy.data, global, bytes, 16, Path::coherent, line);
-  thread.warp->banks.record("cp_async", line, thread.lane, shared, 16);
+  thread.warp->banks.record("cp_async16", line, thread.lane, shared, 16);
   thread.cta->shared.begin_copy(thread, copy);
   thread.copies.push_back(copy);
   ++machine->stats().async_copies;
