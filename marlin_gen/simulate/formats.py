@@ -30,7 +30,8 @@ def to_values(a_dtype: str, bits: NDArray[np.uint16]) -> NDArray[np.float64]:
     """Exact values of ``f16`` or ``bf16`` bits."""
     if a_dtype == "f16":
         return bits.view(np.float16).astype(np.float64)
-    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def rounded(a_dtype: str, values: NDArray[Any]) -> NDArray[np.float64]:

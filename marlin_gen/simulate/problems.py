@@ -102,14 +102,26 @@ def packed_weights(problem: Problem, quant: QuantType) -> NDArray[np.int32]:
     return words
 
 
-def stored_scales(values: NDArray[np.float64], shape: PackedShape, a_dtype: str) -> NDArray[np.uint16]:
-    """uint16 [groups_pad, n_pad] of scales or zero points [groups, n], in the order that kernels read."""
+def stored_scales(problem: Problem, a_dtype: str) -> NDArray[np.uint16]:
+    """uint16 [groups_pad, n_pad]: permuted if grouped, else in natural order, as the epilogue reads them."""
+    rows = _padded(problem.scales, problem.shape, a_dtype)
+    return rows if problem.shape.group_size == -1 else _permuted(rows)
+
+
+def stored_zeros(problem: Problem, a_dtype: str) -> NDArray[np.uint16] | None:
+    """uint16 [groups_pad, n_pad], always permuted: dequantisation needs them, not the epilogue. None without zero points."""
+    return None if problem.zeros is None else _permuted(_padded(problem.zeros, problem.shape, a_dtype))
+
+
+def _padded(values: NDArray[np.float64], shape: PackedShape, a_dtype: str) -> NDArray[np.uint16]:
     padded = np.zeros((shape.groups_pad, shape.n_pad), np.uint16)
     padded[: shape.groups, : shape.n] = to_bits(a_dtype, values)
-    if shape.group_size == -1:
-        return padded
-    out = np.empty_like(padded)
-    permute_scales(padded, out)
+    return padded
+
+
+def _permuted(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    out = np.empty_like(rows)
+    permute_scales(rows, out)
     return out
 
 

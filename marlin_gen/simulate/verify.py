@@ -151,13 +151,13 @@ def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path,
     buffers = [
         Buffer("a", a),
         Buffer("b", problems.packed_weights(problem, quant)),
-        Buffer("scales", problems.stored_scales(problem.scales, shape, config.a_dtype)),
+        Buffer("scales", problems.stored_scales(problem, config.a_dtype)),
         Buffer("c", c, "rw" if chain else "w", initialised=False, write_once=not chain),
         Buffer("partial", partial, "rw", initialised=atomic),
         Buffer("counters", counters, "rw"),
     ]
-    if problem.zeros is not None:
-        buffers.append(Buffer("zeros", problems.stored_scales(problem.zeros, shape, config.a_dtype)))
+    if (zeros := problems.stored_zeros(problem, config.a_dtype)) is not None:
+        buffers.append(Buffer("zeros", zeros))
     if problem.bias is not None:
         buffers.append(Buffer("bias", to_bits(config.a_dtype, problem.bias)))
     scalars = {
