@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,10 @@ class Lab:
         """Line of the last kernel's text that contains ``marker``."""
         return next(i for i, line in enumerate(self.text.splitlines(), 1) if marker in line)
 
-    def faults(self, body: str, **options: Any) -> list[tuple[str, int]]:
+    def faults(self, body: str, more: Sequence[Buffer] = (), **options: Any) -> list[tuple[str, int]]:
         """(kind, line) of the faults of a body that needs nothing but 4 KB to read and to write."""
         a = np.arange(2048, dtype=np.uint16)
-        result = self.run(body, a, np.zeros(2048, np.uint16), **options)
+        result = self.run(body, a, np.zeros(2048, np.uint16), *more, **options)
         return [(fault.kind, fault.line) for fault in result.faults]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FILL = """
 const uint32_t s = shared_base();
 const int t = thread_index();
-cp_async16<0>(s + 16 * t, at(p.a, 16 * t));
+cp_async16<0>(s + 16 * t, at(p.a, 16 * t), true);
 cp_async_commit();
 cp_async_wait<0>();
 cta_sync();

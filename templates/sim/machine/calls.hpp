@@ -24,7 +24,7 @@ uint32_t shared_base();
 // op: name of the device function, for the report of bank conflicts.
 void load_shared(const char* op, void* to, uint32_t address, int bytes, int line);
 void store_shared(const char* op, const void* from, uint32_t address, int bytes, int line);
-void copy_async(uint32_t shared, const void* global, int bytes, int line);  // 16 bytes, zeros after the first `bytes`
+void copy_async(uint32_t shared, const void* global, bool read, int line);  // 16 bytes; zeros if they are not read
 void commit_copies();
 void wait_copies(int pending);
 

@@ -26,7 +26,7 @@ GlobalMemory::GlobalMemory(const Launch& launch) {
 }
 
 // Where an access lies; an empty place after reporting one that is not allowed.
-GlobalMemory::Place GlobalMemory::find(const Thread& thread, const void* pointer, int bytes, int alignment, int needs, int line) {
+GlobalMemory::Place GlobalMemory::find(const Thread& thread, const void* pointer, int bytes, int needs, int line) {
   const auto address = reinterpret_cast<uint64_t>(pointer);
   const int index = static_cast<int>(address >> kBufferShift) - 1;
   if (index < 0 || index >= static_cast<int>(buffers_.size())) {
@@ -42,9 +42,9 @@ GlobalMemory::Place GlobalMemory::find(const Thread& thread, const void* pointer
                    static_cast<long long>(offset), static_cast<long long>(buffer.bytes));
     return {};
   }
-  if (offset % alignment) {
+  if (offset % bytes) {
     machine->fault(thread, "misaligned", line, "%s at byte offset %lld, which is not a multiple of %d", buffer.name,
-                   static_cast<long long>(offset), alignment);
+                   static_cast<long long>(offset), bytes);
     return {};
   }
   for (int64_t i = offset / kGranule; buffer.allowed && i * kGranule < offset + bytes; ++i) {
@@ -86,9 +86,9 @@ bool GlobalMemory::check_known(const Thread& thread, int index, const Place& pla
   return true;
 }
 
-void GlobalMemory::load(Thread& thread, void* to, const void* from, int bytes, int alignment, Path path, int line) {
+void GlobalMemory::load(Thread& thread, void* to, const void* from, int bytes, Path path, int line) {
   std::memset(to, 0xff, bytes);
-  const Place place = find(thread, from, bytes, alignment, kReadable, line);
+  const Place place = find(thread, from, bytes, kReadable, line);
   if (!place.state) return;
   ++machine->stats().global_loads;
   const auto& last = place.state->last;
@@ -118,7 +118,7 @@ void GlobalMemory::mark(const Place& place, int bytes, int write) {
 }
 
 void GlobalMemory::store(Thread& thread, void* to, const void* from, int bytes, int line) {
-  const Place place = find(thread, to, bytes, bytes, kWritable, line);
+  const Place place = find(thread, to, bytes, kWritable, line);
   if (!place.state) return;
   ++machine->stats().global_stores;
   const Buffer& buffer = *place.state->buffer;
@@ -139,7 +139,7 @@ void GlobalMemory::store(Thread& thread, void* to, const void* from, int bytes, 
 }
 
 void GlobalMemory::add(Thread& thread, float* to, float value, int line) {
-  const Place place = find(thread, to, sizeof value, sizeof value, kReadable | kWritable, line);
+  const Place place = find(thread, to, sizeof value, kReadable | kWritable, line);
   if (!place.state) return;
   ++machine->stats().global_stores;
   const int last = place.state->last[place.offset / kGranule];
@@ -157,7 +157,7 @@ void GlobalMemory::add(Thread& thread, float* to, float value, int line) {
 }
 
 uint32_t* GlobalMemory::atomic(Thread& thread, const void* at, bool write, int line) {
-  const Place place = find(thread, at, sizeof(uint32_t), sizeof(uint32_t), kReadable | (write ? kWritable : 0), line);
+  const Place place = find(thread, at, sizeof(uint32_t), kReadable | (write ? kWritable : 0), line);
   return place.state ? reinterpret_cast<uint32_t*>(place.state->buffer->host + place.offset) : nullptr;
 }
 
@@ -202,7 +202,7 @@ using sim::machine;
 
 void sim::load_global(void* to, const void* from, int bytes, Path path, int line) {
   machine->count_step();
-  machine->global().load(machine->thread(), to, from, bytes, bytes, path, line);
+  machine->global().load(machine->thread(), to, from, bytes, path, line);
 }
 
 void sim::store_global(void* to, const void* from, int bytes, int line) {

@@ -39,7 +39,7 @@ class GlobalMemory {
  public:
   explicit GlobalMemory(const Launch& launch);
 
-  void load(Thread& thread, void* to, const void* from, int bytes, int alignment, Path path, int line);
+  void load(Thread& thread, void* to, const void* from, int bytes, Path path, int line);
   void store(Thread& thread, void* to, const void* from, int bytes, int line);
   void add(Thread& thread, float* to, float value, int line);
   uint32_t* atomic(Thread& thread, const void* at, bool write, int line);  // host address of a counter; null after a fault
@@ -62,7 +62,7 @@ class GlobalMemory {
     State* state = nullptr;
     int64_t offset = 0;
   };
-  Place find(const Thread& thread, const void* address, int bytes, int alignment, int needs, int line);
+  Place find(const Thread& thread, const void* address, int bytes, int needs, int line);
   bool knows(const Thread& thread, const Write& write) const;
   bool check_known(const Thread& thread, int write, const Place& place, const char* kind, const char* what, int line);
   void mark(const Place& place, int bytes, int write);

@@ -139,15 +139,11 @@ void sim::store_shared(const char* op, const void* from, uint32_t address, int b
   thread.cta->shared.store(thread, from, address, bytes, line);
 }
 
-void sim::copy_async(uint32_t shared, const void* global, int bytes, int line) {
+void sim::copy_async(uint32_t shared, const void* global, bool read, int line) {
   machine->count_step();
   Thread& thread = machine->thread();
   AsyncCopy copy{thread.open_group, line, shared, {}};
-  if (bytes < 0 || bytes > 16) {
-    machine->fault(thread, "bad copy size", line, "an asynchronous copy of %d bytes; 0 to 16 are possible", bytes);
-    bytes = 0;
-  }
-  if (bytes > 0) machine->global().load(thread, copy.data, global, bytes, 16, Path::coherent, line);
+  if (read) machine->global().load(thread, copy.data, global, sizeof copy.data, Path::coherent, line);
   thread.warp->banks.record("cp_async16", line, thread.lane, shared, 16);
   thread.cta->shared.begin_copy(thread, copy);
   thread.copies.push_back(copy);
