@@ -64,6 +64,13 @@ class Partition:
         return column * self.k_tiles // self.stripe, ((column + 1) * self.k_tiles - 1) // self.stripe
 
 
+def slot_floats(config: KernelConfig) -> int:
+    """fp32 values of one partial-tile slot: 8 for each thread and work item of the epilogue (8 columns of a row)."""
+    block_rows = 8 if config.m_tile == 8 else 16
+    passes = -(-block_rows * config.thread_n // 8 // config.threads)
+    return config.m_tile // block_rows * passes * config.threads * 8
+
+
 def partition(m: int, k_pad: int, n_pad: int, config: KernelConfig, grid: int, min_stripe: int = 1) -> Partition:
     """Divide a product among at most ``grid`` CTAs.
 
@@ -85,4 +92,4 @@ def partition(m: int, k_pad: int, n_pad: int, config: KernelConfig, grid: int, m
             "split the rows into several calls",
         )
     stripe = max(-(-tiles // max(grid, 1)), min(min_stripe, tiles))
-    return Partition(k_tiles, n_tiles, columns, stripe, -(-tiles // stripe), config.m_tile * config.thread_n)
+    return Partition(k_tiles, n_tiles, columns, stripe, -(-tiles // stripe), slot_floats(config))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from marlin_gen.config.arch import SHARED_RESERVED_PER_CTA, parse_arch
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.config.rules import check, check_plan
 from marlin_gen.layout.swizzle import CHUNK_BYTES, chunk_position
 from marlin_gen.quant.quant_type import QuantType
 from marlin_gen.schedule.copies import CopyPlan
+from marlin_gen.schedule.partition import slot_floats
 
 _LANES = 32
 _FLOAT = 4
@@ -30,6 +32,19 @@ class Region:
     offset: int
     bytes: int
     stage_bytes: int
+
+
+@dataclass(frozen=True)
+class TreeRound:
+    """One round of the k-warp tree: warp rows half..2*half-1 put, warp rows 0..half-1 take and add.
+
+    Attributes:
+        put_slot, take_slot: slot minus warp row, for the writing and the reading side.
+    """
+
+    half: int
+    put_slot: int
+    take_slot: int
 
 
 @dataclass(frozen=True)
@@ -167,18 +182,63 @@ class KernelPlan:
         return self.n_tiles
 
     @property
-    def tree_bytes(self) -> int:
-        """Exchange space of the first round of the k-warp tree."""
-        return self.warps_k // 2 * self.warps_n * self.fragment_quads * _LANES * 16
+    def tree_slot_bytes(self) -> int:
+        """One warp row's accumulators of a block of rows, or the finished block with its padding, whichever is larger."""
+        return max(self._tree_bytes, self.block_rows * self.reduce_row_bytes)
+
+    @property
+    def _tree_bytes(self) -> int:
+        return self.warps_n * self.fragment_quads * _LANES * 16
+
+    @property
+    def reduce_block_bytes(self) -> int:
+        """Epilogue space of one block of rows: its slots, of which the last never holds finished rows."""
+        return (self.tree_slots - 1) * self.tree_slot_bytes + (self._tree_bytes if self.tree_slots > 1 else self.tree_slot_bytes)
+
+    @property
+    def tree_slots(self) -> int:
+        """Slots of a block in the k-warp tree; slot 0 is free for the finished rows when the last round has been read."""
+        return max(2, self.warps_k // 2) if self.warps_k > 1 else 1
+
+    @property
+    def tree_rounds(self) -> tuple[TreeRound, ...]:
+        """Rounds of the tree: half of the remaining warp rows hand their sums to the other half.
+
+        After the first round a warp row writes where it has just read, so one barrier a round is enough.
+        """
+        rounds, half = [], self.warps_k // 2
+        while half:
+            first = half == self.warps_k // 2
+            shift = (half if self.warps_k > 2 else 0) if first else 0
+            rounds.append(TreeRound(half, put_slot=-shift, take_slot=half - shift))
+            half //= 2
+        return tuple(rounds)
+
+    @cached_property
+    def reduce_blocks(self) -> int:
+        """Blocks of rows that the epilogue handles between two barriers: as many as shared memory allows."""
+        arch, ring = parse_arch(self.config.arch), sum(self._ring_bytes.values()) + 1024
+        room = min(arch.shared_per_cta, arch.shared_per_sm // self.config.ctas - SHARED_RESERVED_PER_CTA) - ring
+        return max(1, min(self.m_blocks, room // self.reduce_block_bytes))
+
+    @property
+    def reduce_passes(self) -> tuple[tuple[int, ...], ...]:
+        """Blocks of each pass of the epilogue."""
+        blocks, step = range(self.m_blocks), self.reduce_blocks
+        return tuple(tuple(blocks[i : i + step]) for i in range(0, self.m_blocks, step))
+
+    @property
+    def _ring_bytes(self) -> dict[str, int]:
+        slots = {"a": self.config.m_tile * self.a_row_bytes, "b": self.config.thread_k // 16 * self.b_row_bytes}
+        slots |= {v: self.scale_rows * self.scale_row_bytes for v in self.scale_vectors}
+        return {name: self.config.stages * size for name, size in slots.items()}
 
     @cached_property
     def shared(self) -> dict[str, Region]:
         """The shared-memory map: rings of activations, weights and scales, then the epilogue's space."""
-        c, regions, offset = self.config, {}, 0
-        slots = {"a": c.m_tile * self.a_row_bytes, "b": c.thread_k // 16 * self.b_row_bytes}
-        slots |= {v: self.scale_rows * self.scale_row_bytes for v in self.scale_vectors}
-        sizes = [(name, c.stages * size, size) for name, size in slots.items()]
-        sizes += [("reduce", max(self.tree_bytes, self.block_rows * self.reduce_row_bytes), 0), ("flag", _FLAG_BYTES, 0)]
+        regions, offset = {}, 0
+        sizes = [(name, size, size // self.config.stages) for name, size in self._ring_bytes.items()]
+        sizes += [("reduce", self.reduce_blocks * self.reduce_block_bytes, 0), ("flag", _FLAG_BYTES, 0)]
         for name, size, stage in sizes:
             regions[name] = Region(name, offset, size, stage)
             offset = -(-(offset + size) // 128) * 128
@@ -211,14 +271,24 @@ class KernelPlan:
         """The epilogue's work items: 8 columns of one row of a block, 32 bytes of fp32."""
         return CopyPlan(self.block_rows, self.config.thread_n * CHUNK_BYTES // 8, self.config.threads)
 
+    @property
+    def slot_floats(self) -> int:
+        """fp32 values of one partial-tile slot in global memory."""
+        return slot_floats(self.config)
+
     # ---- numbers --------------------------------------------------------------------------------------------------
     @property
     def register_estimate(self) -> int:
-        """Registers of a thread: accumulators, two fragment buffers, two dequantised columns, and about 44 for addresses."""
+        """Registers of a thread: accumulators, two fragment buffers, two dequantised columns, and addresses.
+
+        Addresses take about 44 (measured: the emitted kernels use 40 to 50); a launch bound makes the compiler recompute
+        some of them, down to about 20 without spilling.
+        """
         accumulators = 4 * self.m_blocks * self.n_tiles
         activations = 2 * (2 if self.transposed else 4) * self.m_blocks
         weights = 2 * 4 * self.lane_planes + 2 * 4
-        return accumulators + activations + weights + 2 * 4 * len(self.scale_vectors) + 44
+        addresses = 44 if self.config.ctas == 1 else 20
+        return accumulators + activations + weights + 2 * 4 * len(self.scale_vectors) + addresses
 
     @property
     def weights_per_revolution(self) -> int:
@@ -229,8 +299,8 @@ class KernelPlan:
         """PTX instructions of the emitted kernel (SASS has the same numbers of HMMA, LDSM and LDGSTS)."""
         c, steps = self.config, self.config.stages * self.k_subtiles
         copies = self.a_copy.passes + self.b_copy.passes + len(self.scale_vectors) * self.s_copy.passes
-        rounds = self.warps_k.bit_length() - 1
-        epilogue = self.m_blocks * (2 * rounds + 2)
+        passes = len(self.reduce_passes)
+        epilogue = passes * (len(self.tree_rounds) + 2) - 1
         return {
             "mma.sync": steps * self.m_blocks * self.n_tiles,
             "ldmatrix": (steps + 1) * self.m_blocks,

@@ -10,5 +10,10 @@ template <int kTable> MG_DEVICE uint32_t lop3(uint32_t a, uint32_t b, uint32_t c
 }
 // Four bytes chosen from the eight of (b, a): selector nibble i names the byte that becomes byte i.
 MG_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
-MG_DEVICE uint32_t low_twice(uint32_t pair) { return prmt(pair, pair, 0x1010); }
-MG_DEVICE uint32_t high_twice(uint32_t pair) { return prmt(pair, pair, 0x3232); }
+// One half of a pair in both halves; written as moves, which the compiler can fold into the operand of packed arithmetic.
+MG_DEVICE uint32_t low_twice(uint32_t pair) {
+  uint32_t d; asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(pair)); return d;
+}
+MG_DEVICE uint32_t high_twice(uint32_t pair) {
+  uint32_t d; asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(pair)); return d;
+}

@@ -10,17 +10,19 @@ MG_DEVICE uint64_t l2_evict_first() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-template <int kOffset> MG_DEVICE void cp_async16(uint32_t shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0 + %1], [%2], 16;" :: "r"(shared), "n"(kOffset), "l"(global) : "memory");
+// Each copy is predicated inside the instruction, not by a branch: a stage stays one basic block, which the compiler schedules whole.
+template <int kOffset> MG_DEVICE void cp_async16(uint32_t shared, const void* global, bool copy) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p cp.async.cg.shared.global [%0 + %1], [%2], 16;}"
+               :: "r"(shared), "n"(kOffset), "l"(global), "r"(int(copy)) : "memory");
 }
-template <int kOffset> MG_DEVICE void cp_async16_hint(uint32_t shared, const void* global, uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0 + %1], [%2], 16, %3;"
-               :: "r"(shared), "n"(kOffset), "l"(global), "l"(policy) : "memory");
+template <int kOffset> MG_DEVICE void cp_async16_hint(uint32_t shared, const void* global, uint64_t policy, bool copy) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %4, 0; @p cp.async.cg.shared.global.L2::cache_hint [%0 + %1], [%2], 16, %3;}"
+               :: "r"(shared), "n"(kOffset), "l"(global), "l"(policy), "r"(int(copy)) : "memory");
 }
-// Copies the first `bytes` (0..16) and fills the rest with zeros; with 0 the global address is not read.
-template <int kOffset> MG_DEVICE void cp_async16_zfill(uint32_t shared, const void* global, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0 + %1], [%2], 16, %3;"
-               :: "r"(shared), "n"(kOffset), "l"(global), "r"(bytes) : "memory");
+// Writes zeros, and does not touch the global address, where `read` is false.
+template <int kOffset> MG_DEVICE void cp_async16_zfill(uint32_t shared, const void* global, bool copy, bool read) {
+  asm volatile("{.reg .pred p, q; setp.ne.b32 p, %3, 0; setp.eq.b32 q, %4, 0; @p cp.async.cg.shared.global [%0 + %1], [%2], 16, q;}"
+               :: "r"(shared), "n"(kOffset), "l"(global), "r"(int(copy)), "r"(int(read)) : "memory");
 }
 MG_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most kPending of this thread's youngest groups are still in flight.
