@@ -113,9 +113,14 @@ def stored_zeros(problem: Problem, a_dtype: str) -> NDArray[np.uint16] | None:
     return None if problem.zeros is None else _permuted(_padded(problem.zeros, problem.shape, a_dtype))
 
 
+def stored_bias(problem: Problem, a_dtype: str) -> NDArray[np.uint16] | None:
+    """uint16 [n_pad] in natural order, or None."""
+    return None if problem.bias is None else _padded(problem.bias[None], problem.shape, a_dtype)[0]
+
+
 def _padded(values: NDArray[np.float64], shape: PackedShape, a_dtype: str) -> NDArray[np.uint16]:
     padded = np.zeros((shape.groups_pad, shape.n_pad), np.uint16)
-    padded[: shape.groups, : shape.n] = to_bits(a_dtype, values)
+    padded[: len(values), : shape.n] = to_bits(a_dtype, values)
     return padded
 
 

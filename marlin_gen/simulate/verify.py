@@ -156,10 +156,9 @@ def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path,
         Buffer("partial", partial, "rw", initialised=atomic),
         Buffer("counters", counters, "rw"),
     ]
-    if (zeros := problems.stored_zeros(problem, config.a_dtype)) is not None:
-        buffers.append(Buffer("zeros", zeros))
-    if problem.bias is not None:
-        buffers.append(Buffer("bias", to_bits(config.a_dtype, problem.bias)))
+    for name, array in (("zeros", problems.stored_zeros(problem, config.a_dtype)), ("bias", problems.stored_bias(problem, config.a_dtype))):
+        if array is not None:
+            buffers.append(Buffer(name, array))
     scalars = {
         "lda": lda, "ldc": ldc, "m": problem.m, "n": shape.n, "k": shape.k, "n_pad": shape.n_pad,
         "k_tiles": parts.k_tiles, "n_tiles": parts.n_tiles, "columns": parts.columns, "stripe": parts.stripe,
