@@ -71,6 +71,11 @@ def environment(templates: Templates) -> jinja2.Environment:
     return env
 
 
+def check_legal(config: KernelConfig, templates: Templates) -> None:
+    """Raise ConfigError with every broken rule if ``config`` cannot be emitted."""
+    KernelPlan.create(config, load_quant(config.quant, templates))
+
+
 def render(config: KernelConfig, templates: Templates) -> Rendered:
     """Emit one kernel.
 

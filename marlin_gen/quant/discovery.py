@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from marlin_gen.errors import ConfigError, TemplateError
@@ -26,6 +27,7 @@ def quant_names(templates: Templates) -> list[str]:
     return [path[len("quant/") : -len(SUFFIX)] for path in templates.find("quant", SUFFIX)]
 
 
+@cache
 def load_quant(name: str, templates: Templates) -> QuantType:
     """Read one quant type.
 

@@ -43,10 +43,13 @@ MG_DEVICE uint32_t ldg16_coherent(const void* p) {
 MG_DEVICE void fence_gpu() { __threadfence(); }
 // Adds one; wraps to 0 after `last`. Returns the value before. Relaxed: pair it with fence_gpu.
 MG_DEVICE uint32_t atomic_inc_wrap(uint32_t* p, uint32_t last) { return atomicInc(p, last); }
+// The value of a counter; later accesses of this thread see what came before the increments it counts.
+MG_DEVICE uint32_t load_acquire(const uint32_t* p) {
+  uint32_t v; asm volatile("ld.global.acquire.gpu.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
+}
 // Spins until *p equals `turn`; later accesses of this thread come after. Needs the CTA that writes it to be running.
 MG_DEVICE void wait_for_turn(const uint32_t* p, uint32_t turn) {
-  uint32_t v;
-  do { asm volatile("ld.global.acquire.gpu.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); } while (v != turn);
+  while (load_acquire(p) != turn) {}
 }
 MG_DEVICE void pass_turn(uint32_t* p, uint32_t turn) {
   asm volatile("st.global.release.gpu.u32 [%0], %1;" :: "l"(p), "r"(turn) : "memory");
