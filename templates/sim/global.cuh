@@ -42,5 +42,6 @@ MG_DEVICE uint32_t ldg16_coherent(const void* p, MG_SITE) {
 
 MG_DEVICE void fence_gpu() { sim::fence(); }
 MG_DEVICE uint32_t atomic_inc_wrap(uint32_t* p, uint32_t last, MG_SITE) { return sim::increment(p, last, line); }
+MG_DEVICE uint32_t load_acquire(const uint32_t* p, MG_SITE) { return sim::acquire_value(p, line); }
 MG_DEVICE void wait_for_turn(const uint32_t* p, uint32_t turn, MG_SITE) { sim::wait_for_value(p, turn, line); }
 MG_DEVICE void pass_turn(uint32_t* p, uint32_t turn, MG_SITE) { sim::release_value(p, turn, line); }

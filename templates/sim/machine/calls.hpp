@@ -36,6 +36,7 @@ void store_global(void* to, const void* from, int bytes, int line);
 void add_global(float* to, float value, int line);
 void fence();
 uint32_t increment(uint32_t* counter, uint32_t last, int line);
+uint32_t acquire_value(const uint32_t* at, int line);
 void wait_for_value(const uint32_t* at, uint32_t value, int line);
 void release_value(uint32_t* at, uint32_t value, int line);
 

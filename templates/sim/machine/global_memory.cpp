@@ -229,6 +229,16 @@ uint32_t sim::increment(uint32_t* counter, uint32_t last, int line) {
   return before;
 }
 
+uint32_t sim::acquire_value(const uint32_t* at, int line) {
+  machine->count_step();
+  Thread& thread = machine->thread();
+  const uint32_t* host = machine->global().atomic(thread, at, false, line);
+  if (!host) return 0;
+  machine->global().acquire(thread, at);
+  merge(thread.order.known, thread.order.observed);  // an acquire: it needs no fence
+  return *host;
+}
+
 void sim::wait_for_value(const uint32_t* at, uint32_t value, int line) {
   machine->count_step();
   Thread& thread = machine->thread();
