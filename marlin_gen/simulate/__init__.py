@@ -4,5 +4,6 @@ from marlin_gen.simulate.simulator import ORDERS, Buffer, Conflict, Fault, SimRe
 from marlin_gen.simulate.verify import Finding, Run, VerifyReport, default_runs, verify
 
 __all__ = [
-    "ORDERS", "Buffer", "Conflict", "Fault", "Finding", "Run", "SimResult", "VerifyReport", "default_runs", "simulate", "verify",
+    "ORDERS", "Buffer", "Conflict", "Fault", "Finding", "Run", "SimResult", "VerifyReport",
+    "default_runs", "simulate", "verify",
 ]  # fmt: skip

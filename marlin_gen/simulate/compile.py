@@ -17,8 +17,8 @@ from marlin_gen.errors import ToolchainError
 KERNEL_FILE = "kernel.cu"
 _COMMON = ("-std=c++20", "-fPIC", "-fvisibility=hidden")
 _MACHINE_FLAGS = (*_COMMON, "-O2", "-c", "-x", "c++")
-# -O1: a kernel is long and straight, and most of its time is spent in the machine.
-_KERNEL_FLAGS = (*_COMMON, "-O1", "-w", "-shared", "-DMG_SIM")
+# -O0: a kernel is long and straight, and compiling it takes longer than what it does outside of the machine.
+_KERNEL_FLAGS = (*_COMMON, "-O0", "-w", "-shared", "-DMG_SIM")
 _ENTRY = """\
 #include "{file}"
 extern "C" void mg_sim_kernel(const void* params) {{ {name}(*static_cast<const {params}*>(params)); }}
@@ -43,7 +43,7 @@ def compile_kernel(text: str, name: str, cache_dir: Path, templates: Templates, 
     cache_dir.mkdir(parents=True, exist_ok=True)
     machine = _machine(compiler, templates, cache_dir)
     headers = [path for folder in templates.dirs for pattern in ("sim/*.cuh", "device/*.cuh") for path in folder.glob(pattern)]
-    key = _key([_version(compiler), *_KERNEL_FLAGS, machine.name, params, name, text], headers)
+    key = _key([*compiler, _version(compiler), *_KERNEL_FLAGS, machine.name, params, name, text], headers)
     library = cache_dir / f"{key}.so"
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=cache_dir) as work:
@@ -59,7 +59,7 @@ def _machine(compiler: Sequence[str], templates: Templates, cache_dir: Path) -> 
     """The modelled device as one object file: the same for all kernels, so compiled once."""
     sources = [templates.path(name) for name in templates.find("sim/machine", ".cpp")]
     headers = [templates.path(name) for name in templates.find("sim/machine", ".hpp")]
-    key = _key([_version(compiler), *_MACHINE_FLAGS], [*sources, *headers])
+    key = _key([*compiler, _version(compiler), *_MACHINE_FLAGS], [*sources, *headers])
     target = cache_dir / f"machine-{key}.o"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache_dir) as work:

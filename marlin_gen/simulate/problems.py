@@ -46,13 +46,15 @@ class Problem:
     @property
     def m(self) -> int:
         """Rows of the product."""
-        return self.a.shape[0]
+        return int(self.a.shape[0])
 
     def __str__(self) -> str:
         return f"{self.kind} M={self.m} N={self.shape.n} K={self.shape.k}" + ("" if self.bias is None else " with bias")
 
 
-def integer(config: KernelConfig, quant: QuantType, m: int, n: int, k: int, rng: np.random.Generator, bias: bool = False) -> Problem:
+def integer(
+    config: KernelConfig, quant: QuantType, m: int, n: int, k: int, rng: np.random.Generator, bias: bool = False
+) -> Problem:
     """Activations -1, 0, 1 and scales that are powers of two: every order of summation gives the same bits.
 
     Rows have as many nonzero activations as keep every partial sum exact: in fp32, or in the activation type where partial
@@ -187,7 +189,8 @@ def difference(problem: Problem, got: NDArray[np.float64]) -> str:
         if wrong.size == 0:
             return ""
         row, column = (int(i) for i in wrong[0])
-        return f"{len(wrong)} of {want.size} results are wrong; C[{row}, {column}] is {got[row, column]:g}, not {want[row, column]:g}"
+        first = f"C[{row}, {column}] is {got[row, column]:g}, not {want[row, column]:g}"
+        return f"{len(wrong)} of {want.size} results are wrong; {first}"
     error = float(np.abs(got - want).mean() / np.abs(want).mean())
     if math.isfinite(error) and error <= problem.tolerance:
         return ""

@@ -96,8 +96,8 @@ class SimResult:
     Attributes:
         faults: in the order they were met, one for each kind and line.
         conflicts: lines with bank conflicts.
-        stats: counts over the launch: ``barriers`` (of CTAs), ``mma``, ``ldmatrix`` (of warps), ``async_copies``, ``global_loads``,
-            ``global_stores`` (of threads), ``wavefronts`` (of shared memory).
+        stats: counts over the launch: ``barriers`` (of CTAs), ``mma``, ``ldmatrix`` (of warps), ``async_copies``,
+            ``global_loads``, ``global_stores`` (of threads), ``wavefronts`` (of shared memory).
         completed: whether every thread returned.
     """
 
@@ -184,7 +184,7 @@ class _Tracked:
             raise ValueError(f"buffer {buffer.name}: arrays of 2, 4 or 8 byte elements with forward strides only")
         self.buffer = buffer
         extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize if array.size else 0
-        self.elements = self._granules_of_elements(extent)
+        self.elements = self._granules_of_elements()
         allowed = None
         if not array.flags.c_contiguous:
             allowed = np.zeros(extent // _GRANULE, np.uint8)
@@ -199,7 +199,7 @@ class _Tracked:
             buffer.name.encode(), array.ctypes.data, _pointer(self.allowed), _pointer(self.written), extent, flags
         )
 
-    def _granules_of_elements(self, extent: int) -> NDArray[np.int64]:
+    def _granules_of_elements(self) -> NDArray[np.int64]:
         """Index of each granule that belongs to an element, in the order of the elements."""
         array = self.buffer.array
         offsets = np.zeros(array.shape, np.int64)
@@ -219,7 +219,8 @@ class _Tracked:
         if missing.size == 0:
             return None
         index = [int(i) for i in np.unravel_index(missing[0], self.buffer.array.shape)]
-        detail = f"{missing.size} of {self.buffer.array.size} elements of {self.buffer.name} were never written, the first is {index}"
+        of_all = f"{missing.size} of {self.buffer.array.size} elements of {self.buffer.name}"
+        detail = f"{of_all} were never written, the first is {index}"
         return Fault("lost output", 0, "", -1, -1, int(missing.size), detail)
 
 

@@ -29,10 +29,11 @@ class Run:
     problem: Problem
     grid: int
     order: str = "index"
+    seed: int = 0
     c_gap: int = 0  # elements between rows of C
 
     def __str__(self) -> str:
-        return f"{self.problem}, grid {self.grid}, CTAs {self.order}"
+        return f"{self.problem}, grid {self.grid}, CTAs {self.order}" + (f" by seed {self.seed}" if self.seed else "")
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,13 @@ def default_runs(rendered: Rendered, quick: bool = False) -> Iterator[Run]:
     if quick:
         return
     yield Run(shared, grid=3, order="index")
+    for seed in (1, 2, 3):
+        yield Run(shared, grid=7, order="shuffled", seed=seed)
     yield Run(shared, grid=64, order="reversed")
     yield Run(problems.integer(config, quant, 1, width - 5, shallow, rng, bias=True), grid=1)
-    yield Run(problems.integer(config, quant, config.m_tile, 2 * width, deep, rng, bias=True), grid=2, order="reversed", c_gap=8)
+    yield Run(
+        problems.integer(config, quant, config.m_tile, 2 * width, deep, rng, bias=True), grid=2, order="reversed", c_gap=8
+    )
     yield Run(problems.random(config, quant, config.m_tile, width, deep, rng), grid=2, order="shuffled")
 
 
@@ -136,7 +141,9 @@ def _depth(config: KernelConfig, wanted: int) -> int:
     return wanted if config.group_size == -1 else -(-wanted // config.group_size) * config.group_size
 
 
-def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path, templates: Templates | None = None) -> SimResult:
+def run_one(
+    rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path, templates: Templates | None = None
+) -> SimResult:
     """Make one launch and add what it shows to the report."""
     config, plan, problem = rendered.config, rendered.plan, run.problem
     shape, quant = problem.shape, plan.quant
@@ -156,7 +163,10 @@ def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path,
         Buffer("partial", partial, "rw", initialised=atomic),
         Buffer("counters", counters, "rw"),
     ]
-    for name, array in (("zeros", problems.stored_zeros(problem, config.a_dtype)), ("bias", problems.stored_bias(problem, config.a_dtype))):
+    for name, array in (
+        ("zeros", problems.stored_zeros(problem, config.a_dtype)),
+        ("bias", problems.stored_bias(problem, config.a_dtype)),
+    ):
         if array is not None:
             buffers.append(Buffer(name, array))
     scalars = {
@@ -165,7 +175,7 @@ def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path,
     }  # fmt: skip
     result = simulate(
         rendered.text, rendered.name, buffers, scalars, grid=parts.grid, threads=config.threads,
-        shared_bytes=plan.shared_bytes, cache_dir=cache_dir, templates=templates, order=run.order,
+        shared_bytes=plan.shared_bytes, cache_dir=cache_dir, templates=templates, order=run.order, seed=run.seed,
     )  # fmt: skip
     where = str(run)
     for fault in result.faults:
@@ -178,7 +188,13 @@ def run_one(rendered: Rendered, run: Run, report: VerifyReport, cache_dir: Path,
         if wrong := problems.difference(problem, to_values(config.a_dtype, np.ascontiguousarray(c))):
             report._add(Finding("wrong result", where, 0, wrong))
         if counters.any():
-            report._add(Finding("counters left", where, 0, "counters are not zero after the launch: the next one would go wrong"))
+            report._add(
+                Finding("counters left", where, 0, "counters are not zero after the launch: the next one would go wrong")
+            )
         if atomic and partial.any():
-            report._add(Finding("partial sums left", where, 0, "partial sums are not zero after the launch: the next one would go wrong"))
+            report._add(
+                Finding(
+                    "partial sums left", where, 0, "partial sums are not zero after the launch: the next one would go wrong"
+                )
+            )
     return result

@@ -56,5 +56,3 @@ class Lab:
 @pytest.fixture
 def lab(cache_dir: Path) -> Lab:
     return Lab(cache_dir)
-
-

@@ -36,7 +36,10 @@ def _apply(lab: Lab, expression: str, a: np.ndarray, b: np.ndarray, c: np.ndarra
 def _operands(count: int, seed: int) -> list[np.ndarray]:
     """Random bits, then bits of special values paired with everything."""
     rng = np.random.default_rng(seed)
-    special = np.array([0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x7F7F, 0x7F80, 0xFF80], np.uint16)
+    special = np.array(
+        [0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x7F7F, 0x7F80, 0xFF80],
+        np.uint16,
+    )
     return [
         np.concatenate([rng.integers(0, 1 << 16, count, dtype=np.uint16), np.repeat(special, 16), rng.choice(special, 16)])
         for _ in range(3)

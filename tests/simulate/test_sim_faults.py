@@ -39,7 +39,8 @@ CASES = {
     ),
     "read after write": ("missing barrier", 64, "sts32<0>(s + 4 * t, t);\nlds32<0>(s + 4 * (t ^ 1));  // <-"),
     "write after read": (
-        "missing barrier", 64, "sts32<0>(s + 4 * t, t); cta_sync();\nlds32<0>(s + 4 * (t ^ 32));\nsts32<0>(s + 4 * t, t);  // <-",
+        "missing barrier", 64, "sts32<0>(s + 4 * t, t); cta_sync();\nlds32<0>(s + 4 * (t ^ 32));\n"
+        "sts32<0>(s + 4 * t, t);  // <-",
     ),
     "write after write": ("missing barrier", 64, "sts32<0>(s + 4 * (t / 2), t);  // <-"),
     "copy after read": (
@@ -78,9 +79,11 @@ def test_fault_is_found_and_named(lab: Lab, case: str) -> None:
 CLEAN = {
     "copy, wait, barrier": _COPY + "cp_async_wait<0>(); cta_sync(); lds32<0>(s + 16 * (t ^ 1));",
     "own copy needs no barrier": _COPY + "cp_async_wait<0>(); lds128<0>(s + 16 * t);",
-    "older group landed": _COPY + "cp_async16<2048>(s + 16 * t, p.a, true); cp_async_commit(); cp_async_wait<1>(); lds32<0>(s + 16 * t);",
+    "older group landed": _COPY
+    + "cp_async16<2048>(s + 16 * t, p.a, true); cp_async_commit(); cp_async_wait<1>(); lds32<0>(s + 16 * t);",
     "empty groups count": _COPY + "cp_async_commit(); cp_async_commit(); cp_async_wait<2>(); lds32<0>(s + 16 * t);",
-    "zero-filled copy reads nothing": "cp_async16_zfill<0>(s + 16 * t, nullptr, true, false); cp_async_commit(); cp_async_wait<0>(); lds32<12>(s + 16 * t);",
+    "zero-filled copy reads nothing": "cp_async16_zfill<0>(s + 16 * t, nullptr, true, false); cp_async_commit();\n"
+    "cp_async_wait<0>(); lds32<12>(s + 16 * t);",
     "several readers, barrier, writer": "sts32<0>(s + 4 * t, t); cta_sync(); lds32<0>(s); cta_sync(); sts32<0>(s + 4 * t, t);",
 }
 
@@ -111,7 +114,12 @@ def test_lost_and_doubled_output(lab: Lab) -> None:
     store = "if (t < 4) stg128(at(p.c, 32 * %s), U4{});  // <-"
     assert lab.run(_START + store % "t", c, c, out).faults == ()
     doubled, lost = lab.run(_START + store % "(t / 2)", c, c, out).faults
-    assert (doubled.kind, doubled.line, doubled.thread, doubled.text) == ("doubled output", lab.line("// <-"), 1, (store % "(t / 2)"))
+    assert (doubled.kind, doubled.line, doubled.thread, doubled.text) == (
+        "doubled output",
+        lab.line("// <-"),
+        1,
+        (store % "(t / 2)"),
+    )
     assert (lost.kind, lost.line, lost.count) == ("lost output", 0, 16)
     assert "the first is [2, 0]" in lost.detail
 
@@ -215,7 +223,7 @@ def test_atomic_additions(lab: Lab) -> None:
     c = np.zeros(1, np.uint16)
     more = [Buffer("partial", partial, "rw"), Buffer("counters", counters, "rw")]
     assert lab.run(body, c, c, *more, grid=3).faults == ()
-    assert c[0] == 96 and counters[0] == 0
+    assert (c[0], counters[0]) == (96, 0)
     found = lab.run(body.replace("fence_gpu();\n    cta_sync();", "cta_sync();"), c, c, *more, grid=3).faults
     assert [(f.kind, f.line) for f in found] == [("missing fence", lab.line("// <-"))]
 
@@ -247,9 +255,9 @@ def test_bank_conflicts_are_counted(lab: Lab) -> None:
 def test_faults_are_collected_once_a_line_and_up_to_a_limit(lab: Lab) -> None:
     body = _START + "\n".join(f"lds32<{4 * i}>(s + 128 * t);" for i in range(8))
     result = lab.run(body, np.zeros(8, np.uint16), np.zeros(2, np.uint16), max_faults=5)
-    assert len(result.faults) == 5 and not result.completed
+    assert (len(result.faults), result.completed) == (5, False)
     once = lab.run(_START + "lds32<0>(s + 128 * t);", np.zeros(8, np.uint16), np.zeros(2, np.uint16))
-    assert [fault.count for fault in once.faults] == [32] and once.completed
+    assert ([fault.count for fault in once.faults], once.completed) == ([32], True)
 
 
 def test_endless_launch_is_stopped(lab: Lab) -> None:
@@ -257,7 +265,7 @@ def test_endless_launch_is_stopped(lab: Lab) -> None:
 
 
 def test_a_kernel_that_does_not_compile(lab: Lab) -> None:
-    with pytest.raises(ToolchainError, match="kernel.cu:11"):
+    with pytest.raises(ToolchainError, match=r"kernel\.cu:11"):
         lab.faults("no_such_function();")
 
 
@@ -271,3 +279,8 @@ def test_no_compiler(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_impossible_launch(cache_dir: Path) -> None:
     with pytest.raises(ValueError, match="48 threads"):
         simulate("", "kernel", [], {}, grid=1, threads=48, shared_bytes=0, cache_dir=cache_dir)
+
+
+def test_fibers_of_other_processors(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++ -DMG_SIM_UCONTEXT")
+    assert _arrivals(lab, _PARTIAL, "shuffled") == ([], [16.0] * 64, 0)

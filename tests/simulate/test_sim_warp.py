@@ -38,9 +38,12 @@ def test_ldmatrix_x4_is_the_a_operand(lab: Lab) -> None:
 def test_ldmatrix_x2_ignores_the_upper_lanes_addresses(lab: Lab) -> None:
     b = np.arange(256, dtype=np.uint16).reshape(16, 16)  # rows 0..7 are columns of B, k along the row
     c = np.zeros((32, 4, 2), np.uint16)
-    body = _FILL + """
+    body = (
+        _FILL
+        + """
     const FragB b = ldmatrix_x2<-32>(t < 16 ? s + 32 + t % 8 * 32 + t / 8 * 16 : 12345u);
     stg128(at(p.c, 16 * t), U4{b.lo, b.hi, 0, 0});"""
+    )
     assert lab.run(body, b, c).faults == ()
     for lane in range(32):
         for register in range(2):
@@ -68,7 +71,7 @@ def test_mma_is_a_product(lab: Lab, a_dtype: str) -> None:
     mma_{a_dtype}(c, ldg128(at(p.a, 16 * t)), FragB{{b.x, b.y}});
     stg_partial(p.partial + 4 * t, c);"""
     result = lab.run(body, a, np.zeros(2, np.uint16), Buffer("b", b), Buffer("partial", c, "rw"))
-    assert result.faults == () and result.stats["mma"] == 1
+    assert (result.faults, result.stats["mma"]) == ((), 1)
     product = left @ right + start
     for lane in range(32):
         assert c[lane].tolist() == [product[fragments.c_element(lane, i)] for i in range(4)]

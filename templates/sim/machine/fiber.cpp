@@ -7,7 +7,7 @@
 
 namespace sim {
 
-#if defined(__x86_64__)
+#if defined(MG_SIM_OWN_SWITCH)
 
 // The System V ABI keeps rbx, rbp and r12..r15 across a call; everything else is the caller's to save, which the compiler does.
 extern "C" void mg_sim_switch(void** from, void* to);

@@ -2,7 +2,9 @@
 #pragma once
 #include <cstddef>
 #include <vector>
-#if !defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MG_SIM_UCONTEXT)
+#define MG_SIM_OWN_SWITCH  // a few instructions; elsewhere ucontext, which is slower but everywhere
+#else
 #include <ucontext.h>
 #endif
 
@@ -10,7 +12,7 @@ namespace sim {
 
 // A suspended flow of execution.
 struct Context {
-#if defined(__x86_64__)
+#if defined(MG_SIM_OWN_SWITCH)
   void* stack_pointer = nullptr;
 #else
   ucontext_t state;
