@@ -1,0 +1,1 @@
+"""Packed weights, dispatch and explain, the torch operator, ``MarlinLinear``."""
