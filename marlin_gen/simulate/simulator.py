@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from marlin_gen.simulate.compile import KERNEL_FILE, compile_kernel
 ORDERS = ("index", "reversed", "shuffled")
 _GRANULE = 2  # bytes that share one flag
 _MAX_CONFLICTS = 4096
+_ONE_LAUNCH = threading.Lock()  # a compiled kernel has one device
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def simulate(
         buffer_count=len(buffers), fault_capacity=max_faults, conflict_capacity=_MAX_CONFLICTS, max_steps=max_steps,
         buffers=structs, params=c.cast(c.byref(params), c.c_void_p), faults=faults, conflicts=conflicts, stats=c.pointer(stats),
     )  # fmt: skip
-    library.mg_sim_run(c.byref(launch))
+    with _ONE_LAUNCH:
+        library.mg_sim_run(c.byref(launch))
 
     lines = ["", *text.splitlines()]
     found = [

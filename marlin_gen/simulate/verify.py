@@ -12,6 +12,7 @@ import numpy as np
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.emit.render import Rendered
 from marlin_gen.emit.templates import Templates
+from marlin_gen.errors import VerifyError
 from marlin_gen.schedule.partition import partition
 from marlin_gen.simulate import problems
 from marlin_gen.simulate.formats import to_bits, to_values
@@ -76,6 +77,12 @@ class VerifyReport:
     def ok(self) -> bool:
         """Whether nothing was found."""
         return not self.findings
+
+    def check(self) -> None:
+        """Raise a VerifyError that lists all findings, if there are any."""
+        if self.findings:
+            text = "".join(f"\n  {finding}" for finding in self.findings)
+            raise VerifyError(f"{self.name}: {len(self.findings)} finding(s):{text}", "docs/simulator.md explains every kind")
 
     def _add(self, finding: Finding) -> None:
         if all((f.kind, f.line) != (finding.kind, finding.line) for f in self.findings):

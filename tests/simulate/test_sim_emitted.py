@@ -10,6 +10,7 @@ import pytest
 
 from marlin_gen.config import KernelConfig
 from marlin_gen.emit import Rendered, Templates, render
+from marlin_gen.errors import VerifyError
 from marlin_gen.simulate import VerifyReport, verify
 
 TEMPLATES = Templates()
@@ -29,6 +30,7 @@ def test_emitted_kernel_is_right(name: str, cache_dir: Path) -> None:
     report = verify(render(KernelConfig.from_name(name), TEMPLATES), cache_dir=cache_dir)
     assert report.ok, "\n".join(map(str, report.findings))
     assert len(report.runs) == 10
+    report.check()
 
 
 def test_conflicts_without_swizzle_are_reported_but_expected(cache_dir: Path) -> None:
@@ -81,6 +83,8 @@ def test_mutation_is_found(name: str, rendered: Rendered, cache_dir: Path) -> No
     text, made = re.subn(pattern, new, rendered.text, count=0 if kind == "bank conflict" else 1)
     assert made, "the emitted text has changed: adapt the mutation"
     report = verify(replace(rendered, text=text), cache_dir=cache_dir, quick=True)
+    with pytest.raises(VerifyError, match=rendered.name):
+        report.check()
     assert _found(report, text, kind, line_holds), "\n".join(map(str, report.findings)) or "nothing found"
 
 
