@@ -6,10 +6,10 @@ struct GemmParams {
   const void* a;         // [m, k] activations, 16 bit, row stride lda, every row 16-byte aligned
   const void* b;         // packed weights of [k_pad, n_pad], see marlin_gen/layout
   const void* scales;    // [groups, n_pad] 16 bit, permuted per 64 columns; [1, n_pad] in natural order without groups
-  const void* zeros;     // as scales, or null for a type without zero points
-  const void* bias;      // [n] 16 bit in natural order, or null
+  const void* zeros;     // [groups, n_pad] 16 bit, permuted per 64 columns, or null for a type without zero points
+  const void* bias;      // [n_pad] 16 bit in natural order, or null
   void* c;               // [m, n] 16 bit, row stride ldc
-  float* partial;        // fp32 partial tiles, 2 * grid slots of m_tile * thread_n (see the emitted header)
+  float* partial;        // fp32 partial tiles: 2 * grid slots (schedule.slot_floats each); zeros for reduction atomic
   uint32_t* counters;    // one arrival counter per CTA of the grid; zero before the launch and again after it
   int64_t lda, ldc;
   int32_t m, n, k;       // true sizes: rows and columns beyond them are neither read (A) nor written (C)
