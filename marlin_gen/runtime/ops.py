@@ -98,11 +98,8 @@ def _launch(p: Plan, rows: torch.Tensor, w: Weights, c: torch.Tensor, lda: int, 
     partial = counters = 0
     if p.partial_floats:
         capture = kernels.capture_id(stream)
-        if p.zeroed:
-            sums = workspace.partial_sums(device, stream, capture, p.partial_floats)
-        else:
-            sums = torch.empty(p.partial_floats, dtype=torch.float32, device=rows.device)
-        partial = sums.data_ptr()
+        room = workspace.partial(device, stream, capture, p.partial_floats, p.zeroed)
+        partial = room.data_ptr()
         counters = workspace.counters(device, stream, capture) or 0
         if not counters:
             own = torch.zeros(p.grid, dtype=torch.int32, device=rows.device)  # lives until the launch is enqueued

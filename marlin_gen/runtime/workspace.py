@@ -91,14 +91,23 @@ def _take(key: tuple[int, int, int]) -> int | None:
             _low.add(device)
         if row is None:
             return None
-        for old in [k for k in _taken if k[2] not in (0, capture)]:  # captures that have ended; their graphs keep the rows
-            del _taken[old]
+        if capture:
+            for old in [k for k in _taken if k[2] not in (0, capture)]:  # captures that have ended; their graphs keep the rows
+                del _taken[old]
         _taken[key] = row
         return row
 
 
-def partial_sums(device: int, stream: int, capture: int, floats: int) -> torch.Tensor:
-    """fp32 zeros that atomic kernels add into and leave as zeros; arguments as for ``counters``."""
+def partial(device: int, stream: int, capture: int, floats: int, zeroed: bool) -> torch.Tensor:
+    """fp32 room for partial tiles; hold it until the launch is enqueued.
+
+    Args:
+        device, stream, capture: as for ``counters``.
+        floats: values needed.
+        zeroed: they must be zeros, and the launch leaves zeros (atomic reduction).
+    """
+    if not zeroed:
+        return torch.empty(floats, dtype=torch.float32, device=device)
     key = (device, stream, capture)
     found = _sums.get(key)
     if found is None or found.numel() < floats:
