@@ -24,6 +24,10 @@ class ConfigError(MarlinGenError):
     """A kernel config, a config file or an architecture name breaks a rule."""
 
 
+class UnknownNameError(ConfigError):
+    """A config names something that does not exist, a quant type for instance: no combination with it can be legal."""
+
+
 class TemplateError(MarlinGenError):
     """A template is missing, malformed, or breaks its contract; names file and line."""
 

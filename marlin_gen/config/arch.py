@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from marlin_gen.errors import ConfigError
+from marlin_gen.errors import ConfigError, UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def parse_arch(text: str) -> Arch:
     """Read one architecture name: ``sm_90``, ``90``, ``9.0``, ``9.0a``.
 
     Raises:
-        ConfigError: the name is not a known architecture.
+        UnknownNameError: the name is not a known architecture.
     """
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)(a?)", text.strip())
     name = f"sm_{match[1]}{match[2]}{match[3]}" if match else ""
     if name not in ARCHS:
-        raise ConfigError(
+        raise UnknownNameError(
             f"unknown architecture {text!r}", f"choose from {', '.join(ARCHS)} (also written 8.0, 9.0, 9.0a)"
         )
     return ARCHS[name]

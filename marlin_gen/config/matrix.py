@@ -2,7 +2,8 @@
 
 A file holds one or more ``[[kernels]]`` tables. Each key is a field of ``KernelConfig`` with one value or a list of values; a
 list is an axis, and the table names the product of its axes. ``tile`` is an axis of ``[thread_k, thread_n]`` pairs. With
-``skip_illegal = true`` combinations that break a rule are left out; without it they are errors.
+``skip_illegal = true`` combinations that break a rule are left out; without it they are errors. A name that does not exist, of a
+quant type for instance, is always an error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from marlin_gen.config.arch import parse_arch
 from marlin_gen.config.kernel_config import KernelConfig
-from marlin_gen.errors import ConfigError
+from marlin_gen.errors import ConfigError, UnknownNameError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,6 +52,7 @@ def load_matrix(
     Raises:
         ConfigError: the source is unknown or malformed; a wrong key is named with its line.
     """
+    archs = [parse_arch(arch).name for arch in archs]
     path = config_sets().get(source, Path(source))
     if path.suffix != ".toml":
         config = KernelConfig.from_name(source) if re.match(r"[a-z0-9]+_(f16|bf16)_", source) else None
@@ -69,9 +71,9 @@ def load_matrix(
         tables = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", f"sets that always exist: {', '.join(config_sets())}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "see the packaged sets for examples: marlin-gen env prints their folder") from None
-    return _unique(_expand_file(path, text, tables, list(archs), legal))
+    return _unique(_expand_file(path, text, tables, archs, legal))
 
 
 def _expand_file(
@@ -80,21 +82,24 @@ def _expand_file(
     for key in tables:
         if key != "kernels":
             raise ConfigError(f"{path}:{_line(text, key)}: unknown key {key!r}", "a matrix holds [[kernels]] tables")
-    if not isinstance(tables.get("kernels"), list) or not tables["kernels"]:
+    kernels = tables.get("kernels")
+    if not isinstance(kernels, list) or not kernels or not all(isinstance(table, dict) for table in kernels):
         raise ConfigError(f"{path} names no kernel", "add a [[kernels]] table")
     configs: list[KernelConfig] = []
     problems: list[str] = []
-    for number, table in enumerate(tables["kernels"], 1):
+    for number, table in enumerate(kernels, 1):
         if archs:
             table = table | {"arch": archs}
         skip = table.pop("skip_illegal", False)
+        if type(skip) is not bool:
+            raise _wrong_type(path, text, "skip_illegal", skip, "bool", number)
         for config in _expand_table(path, text, table, number):
             try:
                 if legal:
                     legal(config)
                 configs.append(config)
             except ConfigError as error:
-                if not skip:
+                if not skip or isinstance(error, UnknownNameError):
                     problems.append(str(error))
     if problems:
         raise ConfigError(f"{path}: {len(problems)} illegal config(s):\n" + "\n".join(problems))
@@ -113,20 +118,26 @@ def _expand_table(path: Path, text: str, table: dict[str, Any], number: int) -> 
     axes = [(key, value if isinstance(value, list) else [value]) for key, value in table.items()]
     if "tile" in table:
         pairs = table["tile"]
-        pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
+        pairs = pairs if isinstance(pairs, list) and all(isinstance(pair, list) for pair in pairs) else [pairs]
         axes = [(key, pairs if key == "tile" else values) for key, values in axes]
+    for key, axis in axes:
+        if not axis:
+            raise ConfigError(f"{path}:{_line(text, key, number)}: {key} = [] names no kernel", "give a value or a list of values")
     configs = []
     for values in itertools.product(*(values for _, values in axes)):
         given = dict(zip((key for key, _ in axes), values, strict=True))
         if "tile" in given:
             tile = given.pop("tile")
             if not (isinstance(tile, list) and len(tile) == 2):
-                raise ConfigError(f"{path}: tile = {tile!r} in table {number}", "a tile is [thread_k, thread_n]")
+                line = _line(text, "tile", number)
+                raise ConfigError(f"{path}:{line}: tile = {tile!r} in table {number}", "a tile is [thread_k, thread_n]")
             given["thread_k"], given["thread_n"] = tile
         for key, value in given.items():
             _check_type(path, text, key, value, number)
         try:
             configs.append(KernelConfig(**given))
+        except UnknownNameError as error:  # the one name that a config looks up itself
+            raise UnknownNameError(f"{path}:{_line(text, 'arch', number)}: {error.message}", error.hint) from None
         except TypeError:
             missing = [f for f in ("arch", "a_dtype", "quant", "m_tile", "thread_k", "group_size", "stages") if f not in given]
             names = ", ".join("tile" if f == "thread_k" else f for f in missing)
@@ -138,9 +149,13 @@ def _check_type(path: Path, text: str, key: str, value: Any, number: int) -> Non
     kind = str(_FIELDS[key].type)
     wanted = bool if "bool" in kind else int if "int" in kind else str
     if type(value) is not wanted:
-        raise ConfigError(
-            f"{path}:{_line(text, key, number)}: {key} = {value!r} is not of type {wanted.__name__}", "see the packaged sets for examples"
-        )
+        written = "tile" if key in ("thread_k", "thread_n") else key
+        raise _wrong_type(path, text, written, value, wanted.__name__, number)
+
+
+def _wrong_type(path: Path, text: str, key: str, value: Any, wanted: str, number: int) -> ConfigError:
+    message = f"{path}:{_line(text, key, number)}: {key} = {value!r} is not of type {wanted}"
+    return ConfigError(message, "see the packaged sets for examples")
 
 
 def _line(text: str, key: str, table: int = 0) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from marlin_gen.config.arch import REGISTERS_PER_SM, SHARED_RESERVED_PER_CTA, parse_arch
 from marlin_gen.config.kernel_config import A_DTYPES, REDUCTIONS, SCALE_LOADS, KernelConfig
-from marlin_gen.errors import ConfigError
+from marlin_gen.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from marlin_gen.schedule.plan import KernelPlan
@@ -20,11 +20,16 @@ MAX_REGISTERS = 255
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: ``broken`` gives the message for a config that breaks it, else an empty text."""
+    """One rule: ``broken`` gives the message for a config that breaks it, else an empty text.
+
+    Attributes:
+        names: the rule is about a name that does not exist, not about a combination.
+    """
 
     id: str
     broken: Callable[[KernelConfig], str]
     hint: str
+    names: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,13 @@ def _warps_divide_tile(c: KernelConfig) -> str:
     return ""
 
 
+def _copies(c: KernelConfig) -> str:
+    if _warps(c) or _tile_k(c):
+        return ""
+    rows = c.threads // (c.thread_k // 8)
+    return f"threads = {c.threads} copy {rows} rows of thread_k = {c.thread_k} at a time: not a multiple of 8" if rows % 8 else ""
+
+
 def _group(c: KernelConfig) -> str:
     g = c.group_size
     if g == -1:
@@ -94,7 +106,7 @@ def _choice(field: str, values: tuple[str, ...]) -> Rule:
         value = getattr(c, field)
         return f"{field} = {value!r} is none of {', '.join(values)}" if value not in values else ""
 
-    return Rule(field, broken, f"write one of {', '.join(values)}")
+    return Rule(field, broken, f"write one of {', '.join(values)}", names=True)
 
 
 RULES = (
@@ -107,6 +119,7 @@ RULES = (
     Rule("thread_k", _tile_k, "use 64 or 128"),
     Rule("m_tile", _m_tile, "use 8, 16, 32, 48 or 64"),
     Rule("warps", _warps_divide_tile, "change threads, thread_n or thread_k"),
+    Rule("copies", _copies, "the swizzle repeats every 8 rows; use more threads, or thread_k = 64"),
     Rule("group", _group, "use 32, 64, 128 or -1"),
     Rule("stages", _stages, "4 hides the latency of Ampere, 4 to 6 that of Hopper"),
     Rule("buffer", _register_buffer, "use an even number of stages"),
@@ -156,16 +169,17 @@ PLAN_RULES = (
 
 def check(config: KernelConfig) -> None:
     """Raise one ConfigError that lists every rule the config breaks (those that need no plan)."""
-    _raise(config, [(r.id, r.broken(config), r.hint) for r in RULES])
+    unknown = any(r.names and r.broken(config) for r in RULES)
+    _raise(config, [(r.id, r.broken(config), r.hint) for r in RULES], UnknownNameError if unknown else ConfigError)
 
 
 def check_plan(plan: KernelPlan) -> None:
     """Raise one ConfigError that lists every size rule the plan breaks."""
-    _raise(plan.config, [(r.id, r.broken(plan), r.hint) for r in PLAN_RULES])
+    _raise(plan.config, [(r.id, r.broken(plan), r.hint) for r in PLAN_RULES], ConfigError)
 
 
-def _raise(config: KernelConfig, results: list[tuple[str, str, str]]) -> None:
+def _raise(config: KernelConfig, results: list[tuple[str, str, str]], kind: type[ConfigError]) -> None:
     broken = [(rule, message, hint) for rule, message, hint in results if message]
     if broken:
         lines = "".join(f"\n  [{rule}] {message} ({hint})" for rule, message, hint in broken)
-        raise ConfigError(f"config {config.name} breaks {len(broken)} rule(s):{lines}")
+        raise kind(f"config {config.name} breaks {len(broken)} rule(s):{lines}")

@@ -9,7 +9,7 @@ import jinja2
 
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.emit.templates import Templates
-from marlin_gen.errors import TemplateError
+from marlin_gen.errors import MarlinGenError, TemplateError
 from marlin_gen.quant.discovery import SUFFIX, load_quant
 from marlin_gen.schedule.plan import KernelPlan
 
@@ -94,12 +94,14 @@ def render(config: KernelConfig, templates: Templates) -> Rendered:
         text = env.get_template(f"kernel/{config.family}/kernel.cu.j2").render(k=config, p=plan, quant=quant, q=macros)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"{error.filename or error.name}:{error.lineno}: {error.message}") from None
-    except jinja2.TemplateError as error:
-        raise TemplateError(f"{_where(error)}: {error}") from None
+    except MarlinGenError:
+        raise
+    except Exception as error:  # a template may fail in any way that an expression can: what it raises is reported as its own
+        raise TemplateError(f"{_where(error)}: {type(error).__name__}: {error}") from None
     return Rendered(config, plan, text)
 
 
-def _where(error: jinja2.TemplateError) -> str:
+def _where(error: Exception) -> str:
     """File and line of the innermost template frame of a traceback."""
     where, tb = "template", error.__traceback__
     while tb is not None:

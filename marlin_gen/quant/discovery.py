@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from marlin_gen.errors import ConfigError, TemplateError
+from marlin_gen.errors import TemplateError, UnknownNameError
 from marlin_gen.quant.quant_type import QuantType, from_head
 
 if sys.version_info >= (3, 11):
@@ -32,12 +32,12 @@ def load_quant(name: str, templates: Templates) -> QuantType:
     """Read one quant type.
 
     Raises:
-        ConfigError: there is no such type.
+        UnknownNameError: there is no such type.
         TemplateError: its head is malformed; the message names file and line.
     """
     known = quant_names(templates)
     if name not in known:
-        raise ConfigError(
+        raise UnknownNameError(
             f"unknown quant type {name!r}",
             f"known types: {', '.join(known)}; `marlin-gen new-quant {name}` writes a skeleton",
         )

@@ -21,6 +21,7 @@ _KEYS = {
     "name": str, "summary": str, "bits": int, "slots": list, "value": str, "table": list,
     "zero": str, "a_dtypes": list, "group_sizes": list,
 }  # fmt: skip
+_ITEMS: dict[str, tuple[type, ...]] = {"slots": (int,), "table": (int, float), "a_dtypes": (str,), "group_sizes": (int,)}
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class QuantType:
         import numpy as np
 
         if self.table:
-            return np.asarray(self.table, dtype=np.float64)[q]
+            values: NDArray[np.float64] = np.asarray(self.table, dtype=np.float64)[q]
+            return values
         names: dict[str, Any] = {"q": q.astype(np.float64)}
         if self.has_zero:
             names["z"] = np.asarray(zero, dtype=np.float64)
@@ -97,7 +99,14 @@ def from_head(head: dict[str, Any], name: str, source: str) -> QuantType:
     problems += [
         f"{key} must be of type {kind.__name__}, not {type(head[key]).__name__}"
         for key, kind in _KEYS.items()
-        if key in head and not isinstance(head[key], kind)
+        if key in head and type(head[key]) is not kind
+    ]
+    problems += [
+        f"{key} holds {item!r}, which is not of type {' or '.join(kind.__name__ for kind in kinds)}"
+        for key, kinds in _ITEMS.items()
+        if type(head.get(key)) is list
+        for item in head[key]
+        if type(item) not in kinds
     ]
     problems += [f"{key} is missing" for key in ("name", "summary", "bits", "slots", "zero", "a_dtypes") if key not in head]
     if problems:
@@ -117,7 +126,7 @@ def _contradictions(quant: QuantType, stem: str) -> list[str]:
     found = []
     if quant.name != stem:
         found.append(f"name is {quant.name!r} but the file is named {stem!r}")
-    if not quant.name.isalnum() or quant.name != quant.name.lower():
+    if not (quant.name.isascii() and quant.name.isalnum() and quant.name == quant.name.lower()):
         found.append(f"name {quant.name!r} must be lower-case letters and digits")
     if quant.bits not in (4, 8):
         found.append(f"bits = {quant.bits}, but packed layouts exist for 4 and 8 bits")
@@ -129,6 +138,8 @@ def _contradictions(quant: QuantType, stem: str) -> list[str]:
         found.append("give either value (an expression in q and z) or table (the value of every code)")
     if quant.table and len(quant.table) != quant.codes:
         found.append(f"table has {len(quant.table)} values; {quant.bits} bits have {quant.codes} codes")
+    if quant.table and quant.has_zero:
+        found.append("a table leaves no place for zero points: write zero = \"none\", or value with z")
     if quant.zero not in ZERO_KINDS:
         found.append(f"zero = {quant.zero!r} is none of {', '.join(ZERO_KINDS)}")
     if unknown := sorted(set(quant.a_dtypes) - {"f16", "bf16"}):
