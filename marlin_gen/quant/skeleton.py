@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from marlin_gen.errors import ConfigError
 
+if TYPE_CHECKING:
+    from marlin_gen.emit.templates import Templates
 
-def skeleton(name: str, base: str) -> str:
-    """A commented quant type ``name``, made from the text of ``templates/quant/u4b8.cuh.j2``.
+_BASE = "u4b8"
+
+
+def skeleton(name: str, templates: Templates) -> str:
+    """The text of a commented quant type ``name``, made from the template of u4b8.
 
     Args:
         name: lower-case letters and digits.
-        base: text of the u4b8 template.
+        templates: where u4b8 is read from.
 
     Raises:
         ConfigError: the name cannot be one.
@@ -26,6 +33,7 @@ def skeleton(name: str, base: str) -> str:
         "# Macros get k (the kernel's config). dequant turns q[] (words of one tile) into w[0..3], pairs of values for\n"
         "# (n_lo,k_lo) (n_lo,k_hi) (n_hi,k_lo) (n_hi,k_hi), with z_lo, z_hi if there are zero points; scale multiplies by s_lo, s_hi.\n"
     )
+    base = templates.read(f"quant/{_BASE}.cuh.j2")
     head, rest = base.split("\n", 1)
-    rest = rest.replace('name = "u4b8"', f'name = "{name}"', 1)
+    rest = rest.replace(f'name = "{_BASE}"', f'name = "{name}"', 1)
     return f"{head}\n{guide}{rest}"
