@@ -1,0 +1,153 @@
+"""``build``: from names of kernels to a loadable module, doing only what is not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from marlin_gen.build import commands, keys
+from marlin_gen.build.compiling import Compiler, Events, Module, Unit
+from marlin_gen.build.manifest import KernelRecord, Manifest, manifests, read_manifest, write_whole
+from marlin_gen.build.paths import Store
+from marlin_gen.build.toolchain import Toolchain, discover
+from marlin_gen.build.verification import choose, is_verified, verify_all
+from marlin_gen.config import Arch, KernelConfig, load_matrix
+from marlin_gen.config.arch import parse_arch
+from marlin_gen.emit import Templates, check_legal, render
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to build.
+
+    Attributes:
+        sources: TOML files, names of sets, names of kernels.
+        archs: (architecture, embed PTX too) pairs that replace those of the sources; empty keeps them, without PTX.
+        template_dirs: searched before the packaged templates.
+        nvcc: the user's nvcc; None finds one.
+        jobs: compilers at once; None decides by cores and memory.
+        verify: which kernels must pass the simulator before the module is put to use: none, sample or all.
+    """
+
+    sources: tuple[str, ...]
+    archs: tuple[tuple[Arch, bool], ...] = ()
+    template_dirs: tuple[str, ...] = ()
+    nvcc: str | None = None
+    jobs: int | None = None
+    verify: str = "none"
+
+    @property
+    def set_name(self) -> str:
+        """Name under which the module is known: that of its sources. Building a set again replaces its module."""
+        name = "+".join(sorted({Path(s).stem if s.endswith(".toml") else s for s in self.sources}))
+        return name if len(name) <= 100 else f"{name[:80]}-{keys.digest([name])[:8]}"
+
+    def ptx(self, arch: str) -> bool:
+        """Whether PTX of an architecture is asked for."""
+        return any(ptx for a, ptx in self.archs if a.name == arch)
+
+    def configs(self, templates: Templates, checked: bool) -> list[KernelConfig]:
+        """The kernels asked for, sorted by name. Unchecked ones may be illegal; they serve to tell one request from another."""
+        archs = [arch.name for arch, _ in self.archs]
+        legal = (lambda c: check_legal(c, templates)) if checked else None
+        found = {c for source in self.sources for c in load_matrix(source, archs, legal)}
+        return sorted(found, key=lambda c: c.name)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a build did: the module's record, the kernels that were ``compiled``, and those ``verified`` so far."""
+
+    manifest: Manifest
+    compiled: tuple[str, ...]
+    verified: frozenset[str]
+
+
+def build(request: Request, store: Store, events: Events) -> Outcome:
+    """Make the module of a request the one in use for its set.
+
+    Safe in any number of processes at once: the others wait, then find everything done.
+
+    Raises:
+        ConfigError, TemplateError: a source or a template is wrong.
+        ToolchainError: a tool is missing or failed; every failed kernel is named, the others are kept.
+        VerifyError: the simulator found a kernel wrong; the module is not put to use.
+        CacheError: the store cannot be written.
+    """
+    tools, templates = discover(request.nvcc), Templates(request.template_dirs)
+    store.make()
+    wanted = [f"{c.name} {request.ptx(c.arch)}" for c in request.configs(templates, checked=False)]
+    inputs = commands.input_key(wanted, keys.template_digest(templates), keys.generator_digest(), tools)
+    with _only_builder(store, events):
+        compiled: tuple[str, ...] = ()
+        manifest = read_manifest(store.modules / f"{request.set_name}.json")
+        if manifest is not None and manifest.inputs == inputs and manifest.usable and manifest.intact(store):
+            _verify(request, {k.name: k.object for k in manifest.kernels}, store, templates, events)
+        else:
+            manifest, compiled = _make(request, inputs, store, tools, templates, events)
+        newest = max((m.serial for m in manifests(store)), default=0)
+        if manifest.serial < newest or newest == 0:
+            manifest = replace(manifest, serial=newest + 1)
+        manifest.write(store)
+    verified = frozenset(k.name for k in manifest.kernels if is_verified(store, k.object, templates))
+    return Outcome(manifest, compiled, verified)
+
+
+def _make(
+    request: Request, inputs: str, store: Store, tools: Toolchain, templates: Templates, events: Events
+) -> tuple[Manifest, tuple[str, ...]]:
+    """Render, compile what is missing, link, verify. Returns the new record, not yet written, and the kernels compiled."""
+    configs = request.configs(templates, checked=True)
+    archs = {config.arch: parse_arch(config.arch) for config in configs}
+    tools.check_archs(list(archs.values()))
+    compiler = Compiler(store, tools, templates, request.jobs, events)
+    units = []
+    for done, config in enumerate(configs):
+        events.progress(done, len(configs), f"emit {config.name}")
+        units.append(compiler.unit(render(config, templates), archs[config.arch], request.ptx(config.arch)))
+        write_whole(store.root / config.name / "kernel.cu", units[-1].rendered.text)
+    module = compiler.make(units, request.set_name)
+    _verify(request, {unit.name: unit.key for unit in units}, store, templates, events)
+    return _manifest(request, inputs, tools, units, module), module.compiled
+
+
+def _manifest(request: Request, inputs: str, tools: Toolchain, units: list[Unit], module: Module) -> Manifest:
+    kernels = tuple(
+        KernelRecord(
+            **row._asdict(), object=unit.key, ptx=unit.ptx, registers=facts.registers, spill_stores=facts.spill_stores,
+            spill_loads=facts.spill_loads, bytes=facts.bytes, seconds=facts.seconds,
+        )
+        for unit, row, facts in zip(units, module.rows, module.facts, strict=True)
+    )  # fmt: skip
+    return Manifest(
+        request.set_name, module.path.name, module.path.stat().st_size, keys.file_digest(module.path), inputs,
+        keys.contract_digest(), commands.EXT_SUFFIX, ".".join(map(str, tools.release)), 0, kernels,
+    )  # fmt: skip
+
+
+def _verify(request: Request, objects: dict[str, str], store: Store, templates: Templates, events: Events) -> None:
+    """Verify those of the chosen kernels that have no verdict yet. ``objects`` maps names to keys."""
+    names = choose([KernelConfig.from_name(name) for name in objects], request.verify)
+    open_names = [name for name in names if not is_verified(store, objects[name], templates)]
+    if open_names:
+        kernels = [(render(KernelConfig.from_name(name), templates), objects[name]) for name in open_names]
+        verify_all(kernels, store, templates, events.progress)
+
+
+@contextmanager
+def _only_builder(store: Store, events: Events) -> Iterator[None]:
+    """Hold the store's lock, which ends with the process."""
+    import filelock
+
+    lock = filelock.FileLock(store.lock)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        events.note(f"waiting for another build in {store.root}")
+        lock.acquire(poll_interval=0.1)
+    try:
+        yield
+    finally:
+        lock.release()
