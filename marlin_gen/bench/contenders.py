@@ -5,6 +5,7 @@ A contender makes its layers once for a shape and gives the calls of one rotatio
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -64,9 +65,7 @@ class Marlin:
 
 
 def _copy(packed: Any) -> Any:
-    return type(packed)(
-        packed.qweight.clone(), packed.scales.clone(), packed.zeros, packed.bias, packed.k, packed.n, packed.group_size, packed.quant
-    )
+    return dataclasses.replace(packed, qweight=packed.qweight.clone(), scales=packed.scales.clone())
 
 
 class Cublas:

@@ -59,11 +59,11 @@ def _row(k: int, n: int, m: int, dtype: str, times: dict[str, Timing], notes: di
 
 
 @click.command()
-@click.option("--shapes", default=",".join(f"{k}x{n}" for k, n in SHAPES), show_default=True, help="Layers as KxN, comma-separated.")
+@click.option("--shapes", default=",".join(f"{k}x{n}" for k, n in SHAPES), show_default=True, help="Layers, KxN.")
 @click.option("--rows", default=",".join(map(str, ROWS)), show_default=True, help="Values of M, comma-separated.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="f16", show_default=True, help="Activation type.")
 @click.option("--peers/--no-peers", default=True, show_default=True, help="Also measure Humming, if it is installed.")
-@click.option("--humming-rows", default="1,16,64,256", show_default=True, help="Values of M for Humming, which compiles for each.")
+@click.option("--humming-rows", default="1,16,64,256", show_default=True, help="Values of M for Humming (it compiles).")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all rows here, after every row.")
 def main(shapes: str, rows: str, dtype: str, peers: bool, humming_rows: str, json_path: Path | None) -> None:
     """Time u4b8 products (groups of 128) with cold L2 in CUDA graphs, beside cuBLAS and Humming."""

@@ -29,7 +29,7 @@ def copies_for(weight_bytes: int) -> int:
 def capture(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
     """A graph of all calls, repeated until it holds ``MIN_LAUNCHES``."""
     repeats = -(-MIN_LAUNCHES // len(calls))
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         calls[0]()  # whatever a first call allocates or loads
@@ -52,7 +52,7 @@ def interleaved(contenders: Mapping[str, Sequence[Callable[[], object]]], rounds
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds + 1):
         for name, (graph, launches) in graphs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             graph.replay()
             end.record()

@@ -73,9 +73,7 @@ def parse_arch(text: str) -> Arch:
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)(a?)", text.strip())
     name = f"sm_{match[1]}{match[2]}{match[3]}" if match else ""
     if name not in ARCHS:
-        raise UnknownNameError(
-            f"unknown architecture {text!r}", f"choose from {', '.join(ARCHS)} (also written 8.0, 9.0, 9.0a)"
-        )
+        raise UnknownNameError(f"unknown architecture {text!r}", f"choose from {', '.join(ARCHS)} (also written 8.0, 9.0, 9.0a)")
     return ARCHS[name]
 
 

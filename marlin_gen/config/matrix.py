@@ -70,7 +70,7 @@ def load_matrix(
         text = path.read_text(encoding="utf-8")
         tables = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", f"sets that always exist: {', '.join(config_sets())}") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", f"packaged sets: {', '.join(config_sets())}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "see the packaged sets for examples: marlin-gen env prints their folder") from None
     return _unique(_expand_file(path, text, tables, archs, legal))
@@ -122,7 +122,7 @@ def _expand_table(path: Path, text: str, table: dict[str, Any], number: int) -> 
         axes = [(key, pairs if key == "tile" else values) for key, values in axes]
     for key, axis in axes:
         if not axis:
-            raise ConfigError(f"{path}:{_line(text, key, number)}: {key} = [] names no kernel", "give a value or a list of values")
+            raise ConfigError(f"{path}:{_line(text, key, number)}: {key} = [] names no kernel", "give a value or several")
     configs = []
     for values in itertools.product(*(values for _, values in axes)):
         given = dict(zip((key for key, _ in axes), values, strict=True))

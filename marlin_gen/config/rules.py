@@ -97,7 +97,9 @@ def _register_buffer(c: KernelConfig) -> str:
         return ""
     subtiles = c.thread_k // 16 // (c.threads // 32 // (c.thread_n // 64))
     if c.stages * subtiles % 2:
-        return f"stages = {c.stages} times {subtiles} k-subtile(s) a warp is odd: the register double buffer would not return to 0"
+        return (
+            f"stages = {c.stages} times {subtiles} k-subtile(s) a warp is odd: the register buffers would not return to the first"
+        )
     return ""
 
 
@@ -135,7 +137,8 @@ def _quant_dtype(p: KernelPlan) -> str:
 
 def _quant_group(p: KernelPlan) -> str:
     allowed = p.quant.group_sizes
-    return f"quant type {p.quant.name} has no group size {p.config.group_size}" if allowed and p.config.group_size not in allowed else ""
+    missing = allowed and p.config.group_size not in allowed
+    return f"quant type {p.quant.name} has no group size {p.config.group_size}" if missing else ""
 
 
 def _shared(p: KernelPlan) -> str:
@@ -154,7 +157,8 @@ def _residency(p: KernelPlan) -> str:
 def _registers(p: KernelPlan) -> str:
     limit = min(MAX_REGISTERS, REGISTERS_PER_SM // (p.config.threads * p.config.ctas) // 8 * 8)
     if p.register_estimate > limit:
-        return f"needs about {p.register_estimate} registers a thread; {p.config.threads} threads x {p.config.ctas} CTAs leave {limit}"
+        residents = f"{p.config.threads} threads x {p.config.ctas} CTAs"
+        return f"needs about {p.register_estimate} registers a thread; {residents} leave {limit}"
     return ""
 
 

@@ -139,7 +139,7 @@ def _contradictions(quant: QuantType, stem: str) -> list[str]:
     if quant.table and len(quant.table) != quant.codes:
         found.append(f"table has {len(quant.table)} values; {quant.bits} bits have {quant.codes} codes")
     if quant.table and quant.has_zero:
-        found.append("a table leaves no place for zero points: write zero = \"none\", or value with z")
+        found.append('a table leaves no place for zero points: write zero = "none", or value with z')
     if quant.zero not in ZERO_KINDS:
         found.append(f"zero = {quant.zero!r} is none of {', '.join(ZERO_KINDS)}")
     if unknown := sorted(set(quant.a_dtypes) - {"f16", "bf16"}):

@@ -31,7 +31,8 @@ def skeleton(name: str, templates: Templates) -> str:
         "#   value   of code q before the scale; with zero points also z.  Or: table = [value of every code]\n"
         "#   zero    none | int | float\n"
         "# Macros get k (the kernel's config). dequant turns q[] (words of one tile) into w[0..3], pairs of values for\n"
-        "# (n_lo,k_lo) (n_lo,k_hi) (n_hi,k_lo) (n_hi,k_hi), with z_lo, z_hi if there are zero points; scale multiplies by s_lo, s_hi.\n"
+        "# (n_lo,k_lo) (n_lo,k_hi) (n_hi,k_lo) (n_hi,k_hi), with z_lo, z_hi if there are zero points;\n"
+        "# scale multiplies by s_lo, s_hi.\n"
     )
     base = templates.read(f"quant/{_BASE}.cuh.j2")
     head, rest = base.split("\n", 1)

@@ -12,12 +12,10 @@ from marlin_gen.layout.swizzle import CHUNK_BYTES, chunk_position
 from marlin_gen.quant.quant_type import QuantType
 from marlin_gen.schedule.copies import CopyPlan
 from marlin_gen.schedule.partition import slot_floats
+from marlin_gen.schedule.tiles import LANES, WARP_N, Tiles
 
-_LANES = 32
 _FLOAT = 4
-_HALF = 2
 _FLAG_BYTES = 16  # one word that tells a CTA whether it arrived last
-WARP_N = 64
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,8 @@ class TreeRound:
 
 
 @dataclass(frozen=True)
-class KernelPlan:
+class KernelPlan(Tiles):
     """Derived facts of one config. ``KernelPlan.create`` is the only way to make one."""
-
-    config: KernelConfig
-    quant: QuantType
 
     @classmethod
     def create(cls, config: KernelConfig, quant: QuantType) -> KernelPlan:
@@ -67,106 +62,7 @@ class KernelPlan:
         plan.self_check()
         return plan
 
-    # ---- tiles ----------------------------------------------------------------------------------------------------
-    @property
-    def transposed(self) -> bool:
-        """Weights as the 16-row operand: token tiles of 8."""
-        return self.config.m_tile == 8
-
-    @property
-    def grouped(self) -> bool:
-        """Scales are applied in the main loop (else once, in the epilogue)."""
-        return self.config.group_size != -1
-
-    @property
-    def warps(self) -> int:
-        return self.config.threads // _LANES
-
-    @property
-    def warps_n(self) -> int:
-        """Warps side by side, 64 columns each."""
-        return self.config.thread_n // WARP_N
-
-    @property
-    def warps_k(self) -> int:
-        """Warps that share an output tile and divide its k-subtiles."""
-        return self.warps // self.warps_n
-
-    @property
-    def k_subtiles(self) -> int:
-        """k16 steps of a warp in one stage."""
-        return self.config.thread_k // 16 // self.warps_k
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of one accumulator block: 16, or 8 transposed."""
-        return 8 if self.transposed else 16
-
-    @property
-    def m_blocks(self) -> int:
-        return self.config.m_tile // self.block_rows
-
-    @property
-    def n_tiles(self) -> int:
-        """MMA column tiles of a warp: 8 of n8, or 4 of n16 transposed."""
-        return 4 if self.transposed else 8
-
-    @property
-    def lane_planes(self) -> int:
-        """16-byte accesses by which a lane reads its codes of one k-subtile."""
-        return 4 * self.quant.tile_words // 4
-
-    # ---- scales ---------------------------------------------------------------------------------------------------
-    @property
-    def scale_rows(self) -> int:
-        """Scale rows that one stage needs."""
-        return max(1, self.config.thread_k // self.config.group_size) if self.grouped else 0
-
-    @property
-    def stages_per_group(self) -> int:
-        """Successive k tiles that read the same scale row."""
-        return max(1, self.config.group_size // self.config.thread_k)
-
-    def scale_row(self, subtile: int, warp_k: int = 0) -> int:
-        """Scale row inside a stage for k-subtile ``subtile`` of warp row ``warp_k``."""
-        return (subtile * self.warps_k + warp_k) * 16 // self.config.group_size if self.scale_rows > 1 else 0
-
-    @property
-    def scale_operands(self) -> tuple[tuple[str, str], ...]:
-        """Operands that the ring carries per group, as (prefix in the kernel, field of GemmParams)."""
-        operands = (("s", "scales"), ("z", "zeros"))
-        return operands[: 2 if self.quant.has_zero else 1] if self.grouped else ()
-
-    @property
-    def scale_vectors(self) -> tuple[str, ...]:
-        """Prefixes of ``scale_operands``."""
-        return tuple(prefix for prefix, _ in self.scale_operands)
-
-    @property
-    def scale_loads(self) -> tuple[int, ...]:
-        """k-subtiles at which a warp reads scales: all, or the first where they are hoisted and stay the same."""
-        hoisted = self.config.scale_load == "hoist" and self.scale_rows == 1
-        return tuple(range(1 if hoisted else self.k_subtiles)) if self.grouped else ()
-
-    # ---- shared memory --------------------------------------------------------------------------------------------
-    @property
-    def a_row_bytes(self) -> int:
-        return self.config.thread_k * _HALF
-
-    @property
-    def b_block_bytes(self) -> int:
-        """A block of 16 rows and 64 columns, packed."""
-        return 16 * WARP_N * self.quant.bits // 8
-
-    @property
-    def b_row_bytes(self) -> int:
-        """One row of such blocks across the CTA tile."""
-        return self.warps_n * self.b_block_bytes
-
-    @property
-    def scale_row_bytes(self) -> int:
-        return self.config.thread_n * _HALF
-
+    # ---- shared memory ----
     @property
     def reduce_pad(self) -> int:
         """fp32 values between rows of the epilogue's tile: 8 (4 transposed) makes its stores free of bank conflicts."""
@@ -188,7 +84,7 @@ class KernelPlan:
 
     @property
     def _tree_bytes(self) -> int:
-        return self.warps_n * self.fragment_quads * _LANES * 16
+        return self.warps_n * self.fragment_quads * LANES * 16
 
     @property
     def reduce_block_bytes(self) -> int:
@@ -314,13 +210,14 @@ class KernelPlan:
         """The plan in words, as (subject, text) pairs: the emitted header and reports print them."""
         c = self.config
         product = "weights as A (n16 x k16), tokens as B" if self.transposed else "tokens as A (m16 x k16), weights as B"
+        warps = f"{self.warps} warps = {self.warps_n} along n x {self.warps_k} along k"
         rows = [
-            ("CTA tile", f"{c.m_tile} x {c.thread_n} (m x n), k {c.thread_k}; {self.warps} warps = {self.warps_n} along n x {self.warps_k} along k"),
+            ("CTA tile", f"{c.m_tile} x {c.thread_n} (m x n), k {c.thread_k}; {warps}"),
             ("warp tile", f"{c.m_tile} x {WARP_N}, {self.k_subtiles} k-subtile(s) of 16 a stage; {product}"),
             ("ring", f"{c.stages} stages"),
         ]
         rows += [
-            (f"shared {r.name}", f"{r.offset:6d} + {r.bytes} bytes" + (f" ({c.stages} x {r.stage_bytes})" if r.stage_bytes else ""))
+            (f"shared {r.name}", f"{r.offset:6d} + {r.bytes} bytes{f' ({c.stages} x {r.stage_bytes})' if r.stage_bytes else ''}")
             for r in self.shared.values()
         ]
         rows.append(("shared total", f"{self.shared_bytes} bytes"))
