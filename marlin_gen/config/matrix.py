@@ -162,7 +162,7 @@ def _line(text: str, key: str, table: int = 0) -> int:
     """Line of ``key``, searched from the ``table``-th [[kernels]] header on."""
     starts = [m.start() for m in re.finditer(r"^\s*\[\[kernels\]\]", text, re.MULTILINE)]
     begin = starts[table - 1] if 0 < table <= len(starts) else 0
-    match = re.search(rf"^\s*(\[\[?)?{re.escape(key)}\b", text[begin:], re.MULTILINE)
+    match = re.search(rf"^\s*(\[\[?|[\"'])?{re.escape(key)}\b", text[begin:], re.MULTILINE)
     return text[: begin + (match.end() if match else 0)].count("\n") + 1
 
 

@@ -73,7 +73,7 @@ def _warps_divide_tile(c: KernelConfig) -> str:
 
 
 def _copies(c: KernelConfig) -> str:
-    if _warps(c) or _tile_k(c):
+    if _warps(c) or _tile_n(c) or _tile_k(c) or _warps_divide_tile(c):
         return ""
     rows = c.threads // (c.thread_k // 8)
     return f"threads = {c.threads} copy {rows} rows of thread_k = {c.thread_k} at a time: not a multiple of 8" if rows % 8 else ""
@@ -85,6 +85,8 @@ def _group(c: KernelConfig) -> str:
         return ""
     if g < 16 or g % 16:
         return f"group_size = {g} is not a multiple of 16"
+    if _tile_k(c):
+        return ""
     return f"group_size = {g} and thread_k = {c.thread_k}: neither divides the other" if g % c.thread_k and c.thread_k % g else ""
 
 
