@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from marlin_gen.config import ARCHS, KernelConfig
+from marlin_gen.config.kernel_config import REDUCTIONS
 from marlin_gen.errors import DispatchError
 from marlin_gen.runtime.cost import Estimate, estimate, model_for
 from marlin_gen.runtime.problem import Device, Kernel, Problem
@@ -80,6 +81,8 @@ def serving(kernels: Sequence[Kernel], problem: Problem, device: Device, reducti
     Raises:
         DispatchError: there is none; names the nearest kernels and the lines that would build one.
     """
+    if reduction not in REDUCTIONS:
+        raise DispatchError(f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}")
     able = [kernel for kernel in kernels if not refusals(kernel, problem, device, reduction)]
     if able:
         return able

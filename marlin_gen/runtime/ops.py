@@ -72,6 +72,8 @@ def _run(a: torch.Tensor, w: Weights, c: torch.Tensor | None, reduction: str, ke
     if a.dtype != scales.dtype or a.device != scales.device or a.shape[-1:] != (k,):
         raise _mismatch(a, w)
     if not a.is_cuda:
+        if kernel is not None:
+            raise DispatchError(f"kernel {kernel} was asked for, but the tensors are on {a.device}", "kernels run on GPUs")
         return _reference(a, w) if c is None else c.copy_(_reference(a, w))
     device = a.get_device()
     if device != torch.cuda.current_device():

@@ -51,7 +51,8 @@ def module() -> KernelModule:
     """
     from marlin_gen.build import load_module
 
-    return load_module()
+    loaded: KernelModule = load_module()
+    return loaded
 
 
 @cache
@@ -61,14 +62,15 @@ def loaded_kernels() -> tuple[Kernel, ...]:
 
 
 def built_kernels() -> list[Kernel]:
-    """The kernels that are built, read from the build's manifest: no GPU and no compiled code is touched.
+    """The kernels that are built, read from the build's manifests: no GPU and no compiled code is touched.
 
     Raises:
         DispatchError: no kernels are built.
     """
-    from marlin_gen.build import built_names
+    from marlin_gen import build
 
-    return [kernel_of(i, KernelConfig.from_name(name)) for i, name in enumerate(built_names())]
+    found = {kernel.record.name: kernel.record.shared_bytes for kernel in build.built_kernels()}
+    return [Kernel(i, KernelConfig.from_name(name), found[name]) for i, name in enumerate(build.built_names())]
 
 
 def current_device() -> Device:

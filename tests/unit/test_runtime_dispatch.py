@@ -6,10 +6,10 @@ import itertools
 import json
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 
 import pytest
+import tomllib
 
 import marlin_gen as mg
 from marlin_gen.config import ARCHS, KernelConfig
@@ -115,6 +115,11 @@ def test_the_suggested_lines_build_what_is_missing(group, reduction, tmp_path):
     assert choose(built, problem, 1, H200, reduction)
 
 
+def test_an_unknown_reduction_is_refused():
+    with pytest.raises(DispatchError, match="chain32"):
+        choose(KERNELS, PROBLEM, 1, H200, "chain32")
+
+
 def test_no_lines_are_suggested_where_none_would_do():
     assert "no tile fits group size 48" in suggestion(replace(PROBLEM, group_size=48), H200)
 
@@ -159,7 +164,8 @@ def test_a_product_too_large_for_a_launch():
 def test_explain_imports_no_torch():
     code = (
         "import sys, marlin_gen; from marlin_gen.config import KernelConfig as K;"
-        "print(marlin_gen.explain(1, 256, 256, capability=(9, 0), kernels=[K('sm_90', 'f16', 'u4b8', 16, 128, 128, 128, 4)]).chosen);"
+        "kernels = [K('sm_90', 'f16', 'u4b8', 16, 128, 128, 128, 4)];"
+        "print(marlin_gen.explain(1, 256, 256, capability=(9, 0), kernels=kernels).chosen);"
         "assert 'torch' not in sys.modules"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
