@@ -51,8 +51,8 @@ def test_every_name_of_a_set_gives_its_config_back(name: str) -> None:
 def test_each_field_is_part_of_the_name() -> None:
     config = KernelConfig.from_name(NAME)
     other = {
-        "arch": "sm_80", "a_dtype": "bf16", "quant": "u4", "m_tile": 8, "thread_n": 64, "thread_k": 64, "group_size": -1, "stages": 5,
-        "family": "other", "threads": 128, "ctas": 2, "evict_first": False, "swizzle": False, "scale_load": "hoist",
+        "arch": "sm_80", "a_dtype": "bf16", "quant": "u4", "m_tile": 8, "thread_n": 64, "thread_k": 64, "group_size": -1,
+        "stages": 5, "family": "other", "threads": 128, "ctas": 2, "evict_first": False, "swizzle": False, "scale_load": "hoist",
         "reduction": "chain16",
     }  # fmt: skip
     assert set(other) == set(config.as_dict())

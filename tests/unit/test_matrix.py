@@ -13,7 +13,8 @@ from marlin_gen.errors import ConfigError, UnknownNameError
 
 TEMPLATES = Templates()
 FIELDS = {
-    "arch": '"sm_90"', "a_dtype": '"f16"', "quant": '"u4b8"', "m_tile": "16", "tile": "[128, 128]", "group_size": "128", "stages": "4",
+    "arch": '"sm_90"', "a_dtype": '"f16"', "quant": '"u4b8"', "m_tile": "16", "tile": "[128, 128]", "group_size": "128",
+    "stages": "4",
 }  # fmt: skip
 NAME = "marlin_f16_u4b8_m16n128k128_g128_s4_sm90"
 
@@ -55,8 +56,10 @@ def test_a_table_names_the_product_of_its_axes(load) -> None:
 
 
 def test_every_field_may_be_an_axis_or_a_value(load) -> None:
-    extras = {"family": '"marlin"', "threads": "[128, 256]", "ctas": "1", "evict_first": "[true, false]", "swizzle": "[true, false]",
-              "scale_load": '["reload", "hoist"]', "reduction": '["fp32", "chain16", "atomic"]'}  # fmt: skip
+    extras = {
+        "family": '"marlin"', "threads": "[128, 256]", "ctas": "1", "evict_first": "[true, false]", "swizzle": "[true, false]",
+        "scale_load": '["reload", "hoist"]', "reduction": '["fp32", "chain16", "atomic"]',
+    }  # fmt: skip
     names = load(table(**extras))
     assert len(names) == 2 * 2 * 2 * 2 * 3
     assert {KernelConfig.from_name(name).reduction for name in names} == {"fp32", "chain16", "atomic"}
@@ -72,8 +75,11 @@ def test_duplicates_are_one_kernel_and_the_order_does_not_matter(load) -> None:
 
 
 def test_two_hundred_kernels(load) -> None:
-    names = load(table(arch='["8.0", "9.0"]', a_dtype='["f16", "bf16"]', m_tile="[8, 16, 32, 48, 64]", group_size="[-1, 16, 32, 64, 128]",
-                       tile="[[128, 64], [128, 128]]"))  # fmt: skip
+    axes = {
+        "arch": '["8.0", "9.0"]', "a_dtype": '["f16", "bf16"]', "m_tile": "[8, 16, 32, 48, 64]", "group_size": "[-1, 16, 32, 64, 128]",
+        "tile": "[[128, 64], [128, 128]]",
+    }  # fmt: skip
+    names = load(table(**axes))
     assert len(names) == len(set(names)) == 200
 
 
@@ -97,7 +103,8 @@ def test_skip_illegal_leaves_out_only_its_own_table(load) -> None:
     ("field", "values", "named"),
     [
         ("quant", '["u4b8", "u4b9"]', "'u4b9'"), ("a_dtype", '["f16", "fp16"]', "'fp16'"), ("arch", '["9.0", "99"]', "'99'"),
-        ("reduction", '["fp32", "fp23"]', "'fp23'"), ("scale_load", '["reload", "load"]', "'load'"), ("family", '["marlin", "merlin"]', "'merlin'"),
+        ("reduction", '["fp32", "fp23"]', "'fp23'"), ("scale_load", '["reload", "load"]', "'load'"),
+        ("family", '["marlin", "merlin"]', "'merlin'"),
     ],
 )  # fmt: skip
 def test_skip_illegal_does_not_hide_a_misspelt_name(load, field: str, values: str, named: str) -> None:
@@ -110,7 +117,9 @@ def test_no_legal_kernel(load) -> None:
         load(table(m_tile="[24, 96]", skip_illegal="true"))
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "kernels = []\n", "kernels = 3\n", "kernels = [1, 2]\n", "[kernels]\n" + table()[12:]])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "kernels = []\n", "kernels = 3\n", "kernels = [1, 2]\n", "[kernels]\n" + table()[12:]]
+)
 def test_no_kernel(load, text: str) -> None:
     with pytest.raises(ConfigError, match="names no kernel") as raised:
         load(text)
@@ -141,7 +150,8 @@ def test_a_missing_field_is_named(load, field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "wanted"),
     [
-        ("m_tile", '"16"', "int"), ("m_tile", "16.0", "int"), ("m_tile", "true", "int"), ("stages", "[4, [5]]", "int"), ("quant", "4", "str"),
+        ("m_tile", '"16"', "int"), ("m_tile", "16.0", "int"), ("m_tile", "true", "int"), ("stages", "[4, [5]]", "int"),
+        ("quant", "4", "str"),
         ("arch", "90", "str"), ("swizzle", "1", "bool"), ("evict_first", '"yes"', "bool"), ("skip_illegal", '"no"', "bool"),
         ("skip_illegal", "[true, false]", "bool"), ("tile", '[128, "128"]', "int"), ("group_size", "{a = 1}", "int"),
     ],

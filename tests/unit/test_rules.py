@@ -107,8 +107,10 @@ def test_all_broken_rules_are_reported_together() -> None:
 def test_the_shared_memory_limit_is_exact(arch: str, limit: int) -> None:
     """Of all ring depths and tiles, those that fit are accepted and the others refused, by the size the plan would have."""
     seen = set()
-    for stages, m_tile, (thread_n, threads) in itertools.product(range(2, 9), (8, 16, 48, 64), ((64, 128), (128, 256), (256, 256))):
-        config = dataclasses.replace(BASE, arch=arch, evict_first=None, stages=stages, m_tile=m_tile, thread_n=thread_n, threads=threads)
+    base = dataclasses.replace(BASE, arch=arch, evict_first=None)
+    widths = ((64, 128), (128, 256), (256, 256))
+    for stages, m_tile, (thread_n, threads) in itertools.product(range(2, 9), (8, 16, 48, 64), widths):
+        config = dataclasses.replace(base, stages=stages, m_tile=m_tile, thread_n=thread_n, threads=threads)
         size = KernelPlan(config, U4B8).shared_bytes
         try:
             plan(config)
@@ -124,8 +126,8 @@ def test_the_shared_memory_limit_is_exact(arch: str, limit: int) -> None:
 
 def test_every_combination_is_either_refused_by_a_rule_or_passes_the_plans_own_checks() -> None:
     legal = 0
-    axes = itertools.product((64, 128, 192, 256, 512), (64, 128), (64, 128, 256), (8, 16, 48, 80), (-1, 16, 32, 48, 128, 256), (2, 3, 8), (1, 3))
-    for threads, thread_k, thread_n, m_tile, group, stages, ctas in axes:
+    axes = ((64, 128, 192, 256, 512), (64, 128), (64, 128, 256), (8, 16, 48, 80), (-1, 16, 32, 48, 128, 256), (2, 3, 8), (1, 3))
+    for threads, thread_k, thread_n, m_tile, group, stages, ctas in itertools.product(*axes):
         config = dataclasses.replace(
             BASE, threads=threads, thread_k=thread_k, thread_n=thread_n, m_tile=m_tile, group_size=group, stages=stages, ctas=ctas
         )
