@@ -76,8 +76,8 @@ def test_duplicates_are_one_kernel_and_the_order_does_not_matter(load) -> None:
 
 def test_two_hundred_kernels(load) -> None:
     axes = {
-        "arch": '["8.0", "9.0"]', "a_dtype": '["f16", "bf16"]', "m_tile": "[8, 16, 32, 48, 64]", "group_size": "[-1, 16, 32, 64, 128]",
-        "tile": "[[128, 64], [128, 128]]",
+        "arch": '["8.0", "9.0"]', "a_dtype": '["f16", "bf16"]', "m_tile": "[8, 16, 32, 48, 64]",
+        "group_size": "[-1, 16, 32, 64, 128]", "tile": "[[128, 64], [128, 128]]",
     }  # fmt: skip
     names = load(table(**axes))
     assert len(names) == len(set(names)) == 200

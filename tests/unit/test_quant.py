@@ -45,7 +45,7 @@ S4_VALUE = 'value = "q - 16*(q > 7)"'
 S4_TABLE = "table = [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]"
 
 HEAD = {
-    "name": '"t"', "summary": '"a test"', "bits": "4", "slots": "[0, 16, 4, 20, 8, 24, 12, 28]", "value": '"q - 8"', 
+    "name": '"t"', "summary": '"a test"', "bits": "4", "slots": "[0, 16, 4, 20, 8, 24, 12, 28]", "value": '"q - 8"',
     "zero": '"none"', "a_dtypes": '["f16"]',
 }  # fmt: skip
 MACROS = "{% macro constants(k) %}{% endmacro %}{% macro dequant(k) %}{% endmacro %}{% macro scale(k) %}{% endmacro %}\n"
