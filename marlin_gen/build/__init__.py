@@ -20,7 +20,8 @@ _PLACES = {
 }  # fmt: skip
 
 __all__ = [
-    "BuiltKernel", "CacheError", "Outcome", "Request", "Store", "build", "built_kernels", "built_names", "default_store", "load_module",
+    "BuiltKernel", "CacheError", "Outcome", "Request", "Store", "build", "built_kernels", "built_names", "default_store",
+    "load_module",
 ]  # fmt: skip
 
 

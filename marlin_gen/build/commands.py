@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from marlin_gen.build.keys import digest
+from marlin_gen.build.manifest import EXT_SUFFIX
+from marlin_gen.build.modules import MODULE_NAME
 from marlin_gen.build.ninja import Edge
 from marlin_gen.build.toolchain import Toolchain
 from marlin_gen.config.arch import Arch
@@ -14,8 +16,6 @@ from marlin_gen.errors import ToolchainError
 from marlin_gen.version import __version__
 
 INCLUDE = "include"  # folder of a build's work folder that holds all headers
-MODULE_NAME = "marlin_gen_kernels"
-EXT_SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
 _SHARED = ("-std=c++17", "-Xcompiler=-fPIC,-fvisibility=hidden", f"-I{INCLUDE}")
 # Denormals and exact division stay: never -use_fast_math. --keep names intermediate files after the kernel, not after a process
 # number that would end up in the object; the PTX and the cubin are kept beside it.

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from marlin_gen.build import commands, keys, ninja
 from marlin_gen.build.failures import failures, raise_failures
 from marlin_gen.build.jobs import job_count
-from marlin_gen.build.modules import import_file
+from marlin_gen.build.manifest import EXT_SUFFIX
+from marlin_gen.build.modules import MODULE_NAME, import_file
 from marlin_gen.build.objects import Facts, find_object, keep_object
 from marlin_gen.build.paths import Store, disk_errors
 from marlin_gen.build.toolchain import Toolchain
@@ -105,7 +106,8 @@ class Compiler:
         binding = self.templates.read("host/binding.cpp")
         binding_key = commands.binding_key(binding, self.headers, self.tools)
         fresh_binding = find_object(self.store, binding_key) is None
-        registry = environment(self.templates).get_template("host/registry.cpp.j2").render(kernels=[unit.rendered for unit in units])
+        registry_template = environment(self.templates).get_template("host/registry.cpp.j2")
+        registry = registry_template.render(kernels=[unit.rendered for unit in units])
         objects = ["registry.o", "binding/binding.o" if fresh_binding else f"../../objects/{binding_key}/binding.o"]
         objects += [f"{u.name}/kernel.o" if facts[u.key] is None else f"../../objects/{u.key}/kernel.o" for u in units]
         edges = [commands.binding_edge(self.tools)] if fresh_binding else []  # first: it takes longest
@@ -131,10 +133,10 @@ class Compiler:
                 keep_object(self.store, binding_key, work / "binding", "binding", seconds)
             if not done:
                 raise_failures(failed, sum(fact is not None for fact in facts.values()))
-            made = work / (commands.MODULE_NAME + commands.EXT_SUFFIX)
+            made = work / (MODULE_NAME + EXT_SUFFIX)
             rows = _checked_rows(made, units)
             key = commands.module_key([(unit.name, unit.key) for unit in units], registry, binding_key, self.tools)
-            path = self.store.modules / f"{set_name}-{key[:12]}{commands.EXT_SUFFIX}"
+            path = self.store.modules / f"{set_name}-{key[:12]}{EXT_SUFFIX}"
             os.replace(made, path)
         return Module(path, rows, [fact for unit in units if (fact := facts[unit.key])], tuple(unit.name for unit in missing))
 
@@ -157,5 +159,5 @@ def _checked_rows(module: Path, units: Sequence[Unit]) -> list[Any]:
     """The rows of a fresh module, which must be those of the units."""
     rows: list[Any] = import_file(module).rows()
     if [row.name for row in rows] != [unit.name for unit in units]:
-        raise ToolchainError(f"the linked module has {len(rows)} kernel(s) that are not the {len(units)} asked for", "build again")
+        raise ToolchainError(f"the module has {len(rows)} kernel(s) that are not the {len(units)} asked for", "build again")
     return rows

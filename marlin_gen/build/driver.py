@@ -9,7 +9,7 @@ from pathlib import Path
 
 from marlin_gen.build import commands, keys
 from marlin_gen.build.compiling import Compiler, Events, Module, Unit
-from marlin_gen.build.manifest import KernelRecord, Manifest, manifests, read_manifest, write_whole
+from marlin_gen.build.manifest import EXT_SUFFIX, KernelRecord, Manifest, manifests, read_manifest, write_whole
 from marlin_gen.build.paths import Store
 from marlin_gen.build.toolchain import Toolchain, discover
 from marlin_gen.build.verification import choose, is_verified, verify_all
@@ -91,8 +91,22 @@ def build(request: Request, store: Store, events: Events) -> Outcome:
         if manifest.serial < newest or newest == 0:
             manifest = replace(manifest, serial=newest + 1)
         manifest.write(store)
-    verified = frozenset(k.name for k in manifest.kernels if is_verified(store, k.object, templates))
+    verified = frozenset(k.name for k in manifest.kernels if is_verified(store, k.object))
     return Outcome(manifest, compiled, verified)
+
+
+def emit_sources(request: Request, folder: Path, events: Events) -> list[str]:
+    """Write ``<folder>/<name>/kernel.cu`` for each kernel of a request; files that already say this are left alone.
+
+    Returns:
+        The kernels' names, sorted.
+    """
+    templates = Templates(request.template_dirs)
+    configs = request.configs(templates, checked=True)
+    for done, config in enumerate(configs):
+        events.progress(done, len(configs), f"emit {config.name}")
+        write_whole(folder / config.name / "kernel.cu", render(config, templates).text)
+    return [config.name for config in configs]
 
 
 def _make(
@@ -123,14 +137,14 @@ def _manifest(request: Request, inputs: str, tools: Toolchain, units: list[Unit]
     )  # fmt: skip
     return Manifest(
         request.set_name, module.path.name, module.path.stat().st_size, keys.file_digest(module.path), inputs,
-        keys.contract_digest(), commands.EXT_SUFFIX, ".".join(map(str, tools.release)), 0, kernels,
+        keys.contract_digest(), EXT_SUFFIX, ".".join(map(str, tools.release)), 0, kernels,
     )  # fmt: skip
 
 
 def _verify(request: Request, objects: dict[str, str], store: Store, templates: Templates, events: Events) -> None:
     """Verify those of the chosen kernels that have no verdict yet. ``objects`` maps names to keys."""
     names = choose([KernelConfig.from_name(name) for name in objects], request.verify)
-    open_names = [name for name in names if not is_verified(store, objects[name], templates)]
+    open_names = [name for name in names if not is_verified(store, objects[name])]
     if open_names:
         kernels = [(render(KernelConfig.from_name(name), templates), objects[name]) for name in open_names]
         verify_all(kernels, store, templates, events.progress)

@@ -55,7 +55,7 @@ def _hint(code: int, log: str) -> str:
     if hint := memory_hint(137 if _KILLED.search(log) else code):
         return hint
     if "No space left" in log:
-        return "the disk is full: free some space (`marlin-gen clean` removes what is not in use), or build elsewhere with --out DIR"
+        return "the disk is full: free some (`marlin-gen clean` removes what is not in use), or build elsewhere with --out DIR"
     if "unsupported GNU version" in log or "unsupported clang version" in log:
         return "this nvcc does not support the host compiler: set CXX to an older one, for instance CXX=g++-12"
     return ""
@@ -64,4 +64,5 @@ def _hint(code: int, log: str) -> str:
 def raise_failures(found: Sequence[Failure], kept: int) -> None:
     """Raise one ToolchainError for all failures. ``kept`` is the number of kernels that are compiled all the same."""
     hints = [failure.hint for failure in found if failure.hint] + [f"{kept} other kernel(s) are compiled and kept"]
-    raise ToolchainError("\n".join([f"{len(found)} command(s) failed:", *(f"  {failure}" for failure in found)]), "; ".join(dict.fromkeys(hints)))
+    lines = [f"{len(found)} command(s) failed:", *(f"  {failure}" for failure in found)]
+    raise ToolchainError("\n".join(lines), "; ".join(dict.fromkeys(hints)))

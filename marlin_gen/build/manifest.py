@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import re
@@ -9,9 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from marlin_gen.build.commands import EXT_SUFFIX
 from marlin_gen.build.keys import contract_digest, file_digest
 from marlin_gen.build.paths import Store, disk_errors
+
+EXT_SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
+"""How this Python's extension modules end; a module with another ending is for another Python."""
 
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marlin_gen.build.commands import MODULE_NAME
 from marlin_gen.build.manifest import KernelRecord, Manifest, manifests
 from marlin_gen.build.paths import CacheError, Store, candidate_roots
 from marlin_gen.errors import DispatchError, ToolchainError
 
+MODULE_NAME = "marlin_gen_kernels"  # as in templates/host/binding.cpp
 REBUILD = "run `marlin-gen build` (a set again: --configs SET)"
 
 

@@ -75,9 +75,10 @@ def run(ninja: str, folder: Path, jobs: int, progress: Callable[[int, int, str],
         except BaseException:
             process.terminate()  # ninja stops its commands and waits for them
             raise
-    if process.returncode < 0 or (process.returncode and not any(line.startswith("FAILED") for line in said)):
-        raise ToolchainError(f"ninja failed with exit code {process.returncode}: {' '.join(said)[-500:]}", memory_hint(process.returncode))
-    return process.returncode == 0
+    code = process.returncode
+    if code < 0 or (code and not any(line.startswith("FAILED") for line in said)):
+        raise ToolchainError(f"ninja failed with exit code {code}: {' '.join(said)[-500:]}", memory_hint(code))
+    return code == 0
 
 
 def memory_hint(code: int) -> str:

@@ -65,9 +65,10 @@ def keep_object(store: Store, key: str, folder: Path, stem: str, seconds: Mappin
     with disk_errors(store.root):
         os.replace(folder / f"{stem}.o.log", folder / "ptxas.txt")
         said = (folder / "ptxas.txt").read_text(encoding="utf-8", errors="replace")
-        facts = Facts(made.name, file_digest(made), len(data), seconds.get(f"{folder.name}/{made.name}", 0.0), **ptxas_facts(said))
+        took = seconds.get(f"{folder.name}/{made.name}", 0.0)
+        facts = Facts(made.name, file_digest(made), len(data), took, **ptxas_facts(said))
         for path in folder.iterdir():
-            if path.name != "ptxas.txt" and path.suffix not in _KEPT or path.name.count(".") > 1:
+            if path.name != "ptxas.txt" and (path.suffix not in _KEPT or path.name.count(".") > 1):
                 path.unlink()
         write_whole(folder / _FACTS, json.dumps(vars(facts), indent=1) + "\n")
         target = store.objects / key

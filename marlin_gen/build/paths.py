@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +62,8 @@ class Store:
         with disk_errors(self.root):
             for folder in (self.objects, self.modules, self.work):
                 folder.mkdir(parents=True, exist_ok=True)
+            import tempfile
+
             with tempfile.TemporaryFile(dir=self.work):  # a read-only mount passes mkdir of what exists
                 pass
 
@@ -74,7 +75,8 @@ def disk_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC or error.errno == errno.EDQUOT:
-            raise CacheError(f"no space left in {root}", "free some (`marlin-gen clean` removes what is not in use), or " + _HINT) from None
+            hint = f"free some (`marlin-gen clean` removes what is not in use), or {_HINT}"
+            raise CacheError(f"no space left in {root}", hint) from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
             raise CacheError(f"cannot write to {error.filename or root}: {error.strerror}", _HINT) from None
         raise
@@ -97,6 +99,8 @@ def candidate_roots() -> list[Path]:
         return [Path(named).expanduser().absolute()]
     if (root := checkout()) is not None:
         return [root / "generated"]
+    import tempfile
+
     import platformdirs
 
     user = Path(platformdirs.user_cache_dir("marlin-gen", appauthor=False))

@@ -16,7 +16,7 @@ from marlin_gen.config.arch import Arch
 from marlin_gen.errors import ToolchainError
 
 MINIMUM = (11, 8)
-GET_NVCC = "install the CUDA toolkit, or `pip install 'marlin-gen[cuda]'`, which brings nvcc as Python packages; or give --nvcc PATH"
+GET_NVCC = "install the CUDA toolkit, or `pip install 'marlin-gen[cuda]'` (nvcc as Python packages), or give --nvcc PATH"
 GET_NINJA = "`pip install ninja`, or your system's ninja (Debian, Ubuntu: apt install ninja-build)"
 GET_CXX = "install g++ (Debian, Ubuntu: apt install g++), or set CXX to a C++17 compiler that this nvcc supports"
 
@@ -47,7 +47,7 @@ class Toolchain:
 
     def check_archs(self, archs: Sequence[Arch]) -> None:
         """Raise ToolchainError if this nvcc cannot compile for one of ``archs``."""
-        known = {line.removeprefix("compute_") for line in _output([self.nvcc, "--list-gpu-arch"]).split()}
+        known = {line.removeprefix("compute_") for line in output([self.nvcc, "--list-gpu-arch"]).split()}
         for arch in archs:
             if arch.number.rstrip("a") not in known:
                 version = ".".join(map(str, self.release))
@@ -65,8 +65,8 @@ def discover(nvcc: str | None = None) -> Toolchain:
         ToolchainError: a tool is missing, too old or does not run; says which and how to get it.
     """
     compiler, cxx = find_nvcc(nvcc), find_cxx()
-    text = _output([compiler, "--version"])
-    return Toolchain(compiler, find_ninja(), cxx, text, _output([*cxx, "--version"]), _release(compiler, text))
+    text = output([compiler, "--version"])
+    return Toolchain(compiler, find_ninja(), cxx, text, output([*cxx, "--version"]), release(compiler, text))
 
 
 def find_nvcc(chosen: str | None = None) -> str:
@@ -85,17 +85,17 @@ def find_nvcc(chosen: str | None = None) -> str:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if (home := os.environ.get(variable)) and (found := shutil.which(Path(home, "bin", "nvcc"))):
             return found
-    if found := shutil.which("nvcc") or packaged_nvcc():
+    if found := shutil.which("nvcc") or packaged_tool("nvcc"):
         return found
     raise ToolchainError("no nvcc: not in CUDA_HOME or CUDA_PATH, not on PATH, not among the Python packages", GET_NVCC)
 
 
-def packaged_nvcc() -> str | None:
-    """nvcc of the PyPI packages nvidia-cuda-nvcc etc. (CUDA 13 and newer; older ones carry no nvcc)."""
+def packaged_tool(name: str) -> str | None:
+    """A program of the PyPI packages of CUDA 13 and newer, nvidia-cuda-nvcc for instance; None if it is not installed."""
     spec = importlib.util.find_spec("nvidia")
-    folders = sorted(Path(place) for place in (spec.submodule_search_locations or ()) if spec) if spec else []
-    found = [str(path) for folder in folders for path in sorted(folder.glob("cu*/bin/nvcc"), reverse=True)]
-    return next((path for path in found if os.access(path, os.X_OK)), None)
+    folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    found = [path for folder in folders for path in sorted(folder.glob(f"cu*/bin/{name}"), reverse=True)]
+    return next((str(path) for path in found if os.access(path, os.X_OK)), None)
 
 
 def find_ninja() -> str:
@@ -127,18 +127,20 @@ def find_cxx() -> tuple[str, ...]:
     return tuple(words)
 
 
-def _release(nvcc: str, text: str) -> tuple[int, int]:
+def release(nvcc: str, text: str) -> tuple[int, int]:
+    """nvcc's version from what ``nvcc --version`` says. Raises ToolchainError if it is too old."""
     match = re.search(r"release (\d+)\.(\d+)", text)
     if match is None:
         raise ToolchainError(f"{nvcc} --version says no release: {text.strip()[:200]!r}", GET_NVCC)
-    release = int(match[1]), int(match[2])
-    if release < MINIMUM:
+    found = int(match[1]), int(match[2])
+    if found < MINIMUM:
         need = ".".join(map(str, MINIMUM))
         raise ToolchainError(f"nvcc {match[1]}.{match[2]} ({nvcc}) is too old: CUDA {need} or newer is needed", GET_NVCC)
-    return release
+    return found
 
 
-def _output(command: Sequence[str]) -> str:
+def output(command: Sequence[str]) -> str:
+    """What a tool prints. Raises ToolchainError if it does not run or fails."""
     try:
         environment = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)

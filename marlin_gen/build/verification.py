@@ -6,14 +6,19 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from marlin_gen.build.keys import digest, folder_texts
+from marlin_gen.build.keys import digest
 from marlin_gen.build.manifest import write_whole
-from marlin_gen.build.paths import Store
-from marlin_gen.config.kernel_config import KernelConfig
-from marlin_gen.emit.render import Rendered
-from marlin_gen.emit.templates import Templates
+from marlin_gen.build.paths import TEMPLATES, Store
 from marlin_gen.errors import VerifyError
+
+if TYPE_CHECKING:
+    from marlin_gen.build.driver import Request
+    from marlin_gen.config.kernel_config import KernelConfig
+    from marlin_gen.emit.render import Rendered
+    from marlin_gen.emit.templates import Templates
+    from marlin_gen.simulate import VerifyReport
 
 MODES = ("none", "sample", "all")
 _VERDICT = "verified.json"
@@ -21,20 +26,25 @@ _SIMULATOR = Path(__file__).resolve().parent.parent / "simulate"
 
 
 @cache
-def simulator_digest(templates: Templates) -> str:
-    """Digest of the simulator; a verdict of another simulator counts for nothing."""
-    headers = folder_texts(templates, ("sim", "sim/machine"))
-    parts = [part for item in headers.items() for part in item]
-    return digest([*parts, *(path.read_bytes() for path in sorted(_SIMULATOR.glob("*.py")))])
+def simulator_digest() -> str:
+    """Digest of the packaged simulator; a verdict of another simulator counts for nothing."""
+    files = [*_SIMULATOR.glob("*.py"), *(path for path in (TEMPLATES / "sim").rglob("*") if path.is_file())]
+    return digest(path.read_bytes() for path in sorted(files))
 
 
-def is_verified(store: Store, key: str, templates: Templates) -> bool:
+def is_verified(store: Store, key: str) -> bool:
     """Whether the simulator found the object right."""
     try:
         verdict = json.loads((store.objects / key / _VERDICT).read_text(encoding="utf-8"))
-        return bool(verdict["simulator"] == simulator_digest(templates))
+        return bool(verdict["simulator"] == simulator_digest())
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def remember(store: Store, key: str, runs: Sequence[str]) -> None:
+    """Keep the verdict that an object is right, with the launches that showed it."""
+    verdict = {"simulator": simulator_digest(), "runs": list(runs)}
+    write_whole(store.objects / key / _VERDICT, json.dumps(verdict, indent=1) + "\n")
 
 
 def choose(configs: Iterable[KernelConfig], mode: str) -> list[str]:
@@ -71,11 +81,42 @@ def verify_all(
         progress(done, len(kernels), f"verify {rendered.name}")
         report = verify(rendered, cache_dir=store.simulator, templates=templates, quick=True)
         if report.ok:
-            verdict = {"simulator": simulator_digest(templates), "runs": report.runs}
-            write_whole(store.objects / key / _VERDICT, json.dumps(verdict, indent=1) + "\n")
+            remember(store, key, report.runs)
         else:
             wrong.append(f"  {rendered.name}: {report.findings[0]}")
     progress(len(kernels), len(kernels), "verified")
     if wrong:
         hint = "`marlin-gen verify NAME` shows every finding with its line"
         raise VerifyError("\n".join([f"the simulator found {len(wrong)} kernel(s) wrong:", *wrong]), hint)
+
+
+def verify_request(
+    request: Request, quick: bool, progress: Callable[[int, int, str], None]
+) -> list[VerifyReport]:
+    """Run the kernels of a request in the simulator, built or not; a built one that is right is remembered as verified.
+
+    Raises:
+        VerifyError: a kernel is wrong; lists all its findings.
+    """
+    from marlin_gen.build.modules import built_kernels
+    from marlin_gen.build.paths import default_store
+    from marlin_gen.emit import Templates, render
+    from marlin_gen.simulate import verify
+
+    templates, store = Templates(request.template_dirs), default_store()[0]
+    built = {kernel.record.name: kernel for kernel in built_kernels()}
+    reports = []
+    configs = request.configs(templates, checked=True)
+    for done, config in enumerate(configs):
+        rendered = render(config, templates)
+
+        def on_run(what: str, done: int = done, name: str = config.name) -> None:
+            progress(done, len(configs), f"{name}: {what}")
+
+        report = verify(rendered, cache_dir=store.simulator, templates=templates, quick=quick, on_run=on_run)
+        report.check()
+        kernel = built.get(config.name)
+        if kernel and (kernel.object_dir / "kernel.cu").read_text(encoding="utf-8") == rendered.text:
+            remember(kernel.store, kernel.record.object, report.runs)
+        reports.append(report)
+    return reports

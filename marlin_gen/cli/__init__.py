@@ -1,0 +1,1 @@
+"""The command line: one verb is one call into another room."""
