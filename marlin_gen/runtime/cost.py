@@ -1,18 +1,17 @@
 """What a launch will cost: a model with few constants a GPU class, used to choose kernel and grid.
 
 One CTA works through ``stripe`` tiles. A tile takes, all CTAs of its SM together, the longer of
-    issue    its tensor-core work and its dequantisation,
+    issue    its tensor-core work and its dequantisation, slower with few warps on the SM,
     supply   its bytes through the SM's share of L2,
 and a part of the shorter, since the two overlap but not wholly; never less than the latency of global memory divided by the
 stages in flight. Every slice of an output column adds an epilogue. The launch takes the longer of that and of all bytes once
-through DRAM, the fixed cost of a launch, and, where CTAs share columns, the exchange of partial tiles; then, too, the CTAs of
-several row blocks are at different depths of K, and find less of the weights in L2.
+through DRAM, the fixed cost of a launch, and, where CTAs share columns, the exchange of partial tiles; then, too, the CTAs
+are at different depths of K, and find less of each other's operands in L2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.layout import PackedShape
@@ -31,8 +30,9 @@ class GpuModel:
         latency: of a global load under load.
         launch: a launch and the first fill of the ring.
         epilogue: one slice's epilogue; ``epilogue_value`` more for each value of its tile.
+        starve: warps on an SM at which issue takes twice its best time.
         overlap: part of the shorter of issue and supply that is not hidden behind the longer.
-        ragged: loss where shared columns of sixteen row blocks run at different depths, as a fraction of a tile's time.
+        ragged: loss where columns are shared, so that CTAs run at different depths, as a fraction of a tile's time.
         share: exchange of partial tiles: fence, counter, first read; ``share_value`` more for each value a CTA adds up.
     """
 
@@ -42,6 +42,7 @@ class GpuModel:
     sm_weights: float
     latency: float
     launch: float
+    starve: float
     overlap: float
     ragged: float
     epilogue: float
@@ -50,11 +51,12 @@ class GpuModel:
     share_value: float
 
 
-# Hopper: fitted to 459 launches of 17 kernels on an H200, six layers and M = 1 to 1024 (docs/measurements/marlin.md): the
-# kernel it chooses is 0.9 % slower than the best one (geometric mean), 8 % at worst. Ampere: data sheets, and Hopper's latencies.
+# Hopper: chosen so that the launch it picks is the fastest one as often as can be, over 1181 launches of 15 kernels on an H200
+# (six layers, M = 1 to 1024; docs/measurements/marlin.md): 0.7 % slower than the best (geometric mean), 9 % at worst. Its
+# times are within 11 %. Ampere: data sheets, and Hopper's latencies.
 MODELS: dict[int, GpuModel] = {
-    8: GpuModel(1.6e6, 4.2e4, 2.0e6, 6e4, 0.8, 2.0, 0.3, 0.03, 1.2, 6e-5, 2.0, 7e-5),
-    9: GpuModel(3.51e6, 6.5e4, 4.63e6, 1.06e5, 0.854, 1.47, 0.31, 0.03, 1.18, 6e-5, 1.93, 6.8e-5),
+    8: GpuModel(1.6e6, 4.2e4, 2.0e6, 1e5, 0.8, 3.0, 1.2, 0.25, 0.03, 0.9, 2e-5, 0.6, 1e-4),
+    9: GpuModel(3.06e6, 5.95e4, 4.33e6, 2.57e5, 0.823, 3.11, 1.19, 0.252, 0.0276, 0.875, 1.86e-5, 0.553, 1.01e-4),
 }
 
 
@@ -107,12 +109,11 @@ def _time(config: KernelConfig, part: Partition, m: int, shape: PackedShape, bit
     weights, tile_values = config.thread_n * config.thread_k, config.m_tile * config.thread_n
     group = config.group_size if config.group_size != -1 else k_pad
     weight_bytes = weights * bits / 8 + 2 * weights / group
-    issue = 2 * config.m_tile * weights / gpu.sm_flops + weights / gpu.sm_weights
+    warps = residents * config.threads / 32
+    issue = (2 * config.m_tile * weights / gpu.sm_flops + weights / gpu.sm_weights) * (1 + gpu.starve / warps)
     supply = (weight_bytes + 2 * config.m_tile * config.thread_k) / gpu.sm_bytes
     tile = max(residents * (max(issue, supply) + gpu.overlap * min(issue, supply)), gpu.latency / (config.stages - 1))
-    row_blocks = part.columns // part.n_tiles
-    if part.shared_columns:
-        tile *= 1 + gpu.ragged * min(log2(row_blocks) / 4, 1)
+    tile *= 1 + gpu.ragged * part.shared_columns
     slices = -(-part.stripe // part.k_tiles) + part.shared_columns
     busy = part.stripe * tile + slices * (gpu.epilogue + tile_values * gpu.epilogue_value)
     if part.shared_columns:
