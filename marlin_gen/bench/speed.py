@@ -53,7 +53,7 @@ def _row(k: int, n: int, m: int, dtype: str, times: dict[str, Timing], notes: di
     chosen = explain(m, n, k, quant="u4b8", group_size=128, a_dtype=dtype).to_dict()
     own = times.get(Marlin.name)
     return {
-        "K": k, "N": n, "M": m, "a_dtype": dtype, "us": own.us if own else None, "kernel": chosen["kernel"],
+        "K": k, "N": n, "M": m, "a_dtype": dtype, "us": own.us if own else None, "kernel": chosen["chosen"],
         "times": {name: asdict(t) for name, t in times.items()}, "wrong": notes,
     }  # fmt: skip
 
