@@ -114,7 +114,7 @@ def test_k13_opcheck(layer):
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_k13_compiled_in_one_graph(layer, mode, monkeypatch):
     monkeypatch.undo()  # the guards around partial tiles would stay alive in a graph's memory pool
-    product, packed = layer
+    _, packed = layer
     compiled = torch.compile(lambda a: torch.relu(mg.gemm(a, packed)) + 1, fullgraph=True, mode=mode, dynamic=False)
     for m in (1, 16, 17, 0):
         a = Maker(device=CUDA, seed=m).exact(max(m, 1), K, N).a[:m]

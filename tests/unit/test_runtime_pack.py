@@ -47,7 +47,7 @@ def test_unpack_is_the_inverse(quant, dtype, k, n, group):
     packed = mg.pack(codes, scales, zeros, quant=quant, group_size=group, bias=bias)
     back = mg.unpack(packed)
     assert torch.equal(back.codes, codes) and torch.equal(back.scales, scales) and torch.equal(back.bias, bias)
-    assert zeros is None and back.zeros is None or torch.equal(back.zeros, zeros)
+    assert (zeros is None and back.zeros is None) or torch.equal(back.zeros, zeros)
     assert (packed.k, packed.n, packed.a_dtype) == (k, n, dtype)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ def test_rows_are_kept_and_never_shared(tables):
     rows = [tables.counters(*key) for key in keys]
     assert rows == [tables.counters(*key) for key in keys]
     ends = sorted(rows)
-    assert all(later - earlier >= 16 * 4 for earlier, later in zip(ends, ends[1:], strict=False))
+    assert all(later - earlier >= 16 * 4 for earlier, later in pairwise(ends))
 
 
 def test_a_first_call_inside_capture_brings_its_own_zeros(tables):
