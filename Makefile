@@ -12,13 +12,13 @@ PYTEST ?= -n auto
 BIN := $(VENV)/bin
 comma := ,
 # Without an nvcc on this machine the compiler comes as Python packages.
-NVCC := $(shell command -v nvcc || ls "$$CUDA_HOME/bin/nvcc" "$$CUDA_PATH/bin/nvcc" /usr/local/cuda/bin/nvcc 2>/dev/null | head -n 1)
+NVCC := $(shell command -v nvcc || ls "$$CUDA_HOME/bin/nvcc" "$$CUDA_PATH/bin/nvcc" 2>/dev/null | head -n 1)
 EXTRAS := test,inspect$(if $(NVCC),,$(comma)cuda)
 
 .PHONY: build test lint gpu wheel clean
 
 build: $(VENV)/installed
-	$(BIN)/marlin-gen build $(if $(NVCC),--nvcc "$(NVCC)")
+	$(BIN)/marlin-gen build
 
 test: $(VENV)/installed lint
 	$(BIN)/python -m pytest $(PYTEST) -m "not gpu"
@@ -28,7 +28,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 gpu: build
-	$(BIN)/marlin-gen build --configs gpu-test $(if $(NVCC),--nvcc "$(NVCC)")
+	$(BIN)/marlin-gen build --configs gpu-test
 	$(BIN)/python -m marlin_gen.bench
 
 wheel: $(VENV)/installed

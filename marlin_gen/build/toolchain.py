@@ -77,13 +77,13 @@ def find_nvcc(chosen: str | None = None) -> str:
     """
     if chosen:
         for path in (Path(chosen), Path(chosen) / "bin" / "nvcc"):
-            if found := shutil.which(path.expanduser().absolute()):
+            if found := shutil.which(str(path.expanduser().absolute())):
                 return found
         if os.sep not in chosen and (found := shutil.which(chosen)):
             return found
         raise ToolchainError(f"--nvcc {chosen} is neither nvcc nor a CUDA toolkit's folder", GET_NVCC)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if (home := os.environ.get(variable)) and (found := shutil.which(Path(home, "bin", "nvcc"))):
+        if (home := os.environ.get(variable)) and (found := shutil.which(os.path.join(home, "bin", "nvcc"))):
             return found
     if found := shutil.which("nvcc") or packaged_tool("nvcc"):
         return found
@@ -107,7 +107,7 @@ def find_ninja() -> str:
     if importlib.util.find_spec("ninja") is not None:
         import ninja
 
-        if found := shutil.which(Path(ninja.BIN_DIR, "ninja")):
+        if found := shutil.which(os.path.join(ninja.BIN_DIR, "ninja")):
             return found
     if found := shutil.which("ninja"):
         return found
