@@ -68,8 +68,8 @@ def product(
 
 def _run(a: torch.Tensor, w: Weights, c: torch.Tensor | None, reduction: str, kernel: str | None) -> torch.Tensor:
     """The product into ``c`` ([m, n], rows contiguous, 16-byte aligned; for [m, k] ``a`` only) or a new tensor."""
-    k, scales = w.k, w.scales
-    if a.dtype != scales.dtype or a.device != scales.device or a.shape[-1:] != (k,):
+    k, scales, shape = w.k, w.scales, a.shape
+    if a.dtype != scales.dtype or a.device != scales.device or not shape or shape[-1] != k:
         raise _mismatch(a, w)
     if not a.is_cuda:
         if kernel is not None:
@@ -80,13 +80,13 @@ def _run(a: torch.Tensor, w: Weights, c: torch.Tensor | None, reduction: str, ke
         with torch.cuda.device(device):
             return _run(a, w, c, reduction, kernel)
     if c is None:
-        c = torch.empty((*a.shape[:-1], w.n), dtype=a.dtype, device=a.device)
+        c = a.new_empty((*shape[:-1], w.n))
     m = a.numel() // k
     if m == 0:
         return c
-    rows = a if a.dim() == 2 else a.reshape(m, k)
-    lda = rows.stride(0)
-    if (lda % _ROW_MULTIPLE and m > 1) or rows.data_ptr() % _ALIGNMENT or rows.stride(1) != 1:
+    rows = a if len(shape) == 2 else a.reshape(m, k)
+    lda, step = rows.stride()
+    if (lda % _ROW_MULTIPLE and m > 1) or rows.data_ptr() % _ALIGNMENT or step != 1:
         rows = _aligned_rows(rows)
         lda = rows.stride(0)
     chosen = plan(device, m, k, w.n, w.group_size, w.quant, a.dtype, reduction, kernel)
