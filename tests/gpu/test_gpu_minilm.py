@@ -66,7 +66,8 @@ def test_kernels_keep_meaning(quant: str, group_size: int, dtype: torch.dtype, t
 
 def test_example_runs_on_the_gpu() -> None:
     command = [sys.executable, str(EXAMPLE / "embed.py"), "--device", "cuda", "--pairs", "6"]
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLE.parents[1])}
+    path = os.pathsep.join([str(EXAMPLE.parents[1]), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "36 linear layers in 4 bits, activations f16, on cuda" in done.stdout

@@ -171,7 +171,8 @@ def test_simulated_kernel_keeps_meaning(
 
 def test_example_runs_without_a_gpu() -> None:
     command = [sys.executable, str(EXAMPLE / "embed.py"), "--device", "cpu", "--groups", "128", "--pairs", "6"]
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(EXAMPLE.parents[1]), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "On the CPU: no kernel runs" in done.stdout
