@@ -30,5 +30,7 @@ __all__ = ["MarlinLinear", "PackedWeight", "__version__", "explain", "gemm", "pa
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        found = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = found  # the next look-up is an ordinary one
+        return found
     raise AttributeError(f"module 'marlin_gen' has no attribute {name!r}")
