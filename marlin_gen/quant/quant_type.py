@@ -86,7 +86,7 @@ class QuantType:
         names: dict[str, Any] = {"q": q.astype(np.float64)}
         if self.has_zero:
             names["z"] = np.asarray(zero, dtype=np.float64)
-        return np.asarray(eval(self._compiled, {"__builtins__": {}}, names), dtype=np.float64)  # noqa: S307
+        return np.asarray(eval(self._compiled, {"__builtins__": {}}, names), dtype=np.float64)
 
 
 def from_head(head: dict[str, Any], name: str, source: str) -> QuantType:

@@ -126,7 +126,7 @@ class KernelPlan(Tiles):
     @property
     def _ring_bytes(self) -> dict[str, int]:
         slots = {"a": self.config.m_tile * self.a_row_bytes, "b": self.config.thread_k // 16 * self.b_row_bytes}
-        slots |= {v: self.scale_rows * self.scale_row_bytes for v in self.scale_vectors}
+        slots |= dict.fromkeys(self.scale_vectors, self.scale_rows * self.scale_row_bytes)
         return {name: self.config.stages * size for name, size in slots.items()}
 
     @cached_property
