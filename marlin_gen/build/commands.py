@@ -22,6 +22,7 @@ _SHARED = ("-std=c++17", "-Xcompiler=-fPIC,-fvisibility=hidden", f"-I{INCLUDE}")
 _KERNEL = ("-O3", *_SHARED, "-lineinfo", "-Xptxas=-v", "--keep")
 _HOST = ("-O1", *_SHARED)  # nothing here is worth more of the compiler's time
 _LINK = ("-shared", "-cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xlinker=--strip-all,--no-undefined-version")
+_BINDING_HEADERS = ("host/row.hpp", "device/params.cuh")
 
 
 def gencode(arch: Arch, ptx: bool) -> tuple[str, ...]:
@@ -46,7 +47,8 @@ def binding_key(source: str, headers: Mapping[str, str], tools: Toolchain) -> st
     """Key of the compiled binding, which is the same for all modules."""
     import pybind11
 
-    return digest(["binding", __version__, source, *_HOST, EXT_SUFFIX, pybind11.__version__, *_tools(tools), *_flat(headers)])
+    texts = [source, *(headers[name] for name in _BINDING_HEADERS)]
+    return digest(["binding", __version__, *texts, *_HOST, EXT_SUFFIX, pybind11.__version__, *_tools(tools)])
 
 
 def binding_edge(tools: Toolchain) -> Edge:
@@ -73,11 +75,16 @@ def registry_edge(tools: Toolchain) -> Edge:
     return Edge("registry.o", ("registry.cpp",), words, "registry")
 
 
-def link_edge(objects: Iterable[str], tools: Toolchain) -> Edge:
-    """Links objects into ``marlin_gen_kernels<suffix>``. Their names go through a file: there may be thousands."""
+def link_edge(objects: Iterable[str], archs: Iterable[Arch], tools: Toolchain) -> Edge:
+    """Links objects into ``marlin_gen_kernels<suffix>``. Their names go through a file: there may be thousands.
+
+    nvcc links device code too, of which there is none here, and would embed an empty image for its oldest architecture: it is
+    told the kernels' own.
+    """
     target, inputs = MODULE_NAME + EXT_SUFFIX, tuple(objects)
     folders = [f"-L{folder}" for folder in tools.library_dirs]
-    words = (tools.nvcc, *_ccbin(tools), *_LINK, *folders, "-optf", "objects.txt", "-o", target)
+    targets = [word for arch in sorted(set(archs), key=lambda a: a.name) for word in gencode(arch, False)]
+    words = (tools.nvcc, *_ccbin(tools), *_LINK, *targets, *folders, "-optf", "objects.txt", "-o", target)
     return Edge(target, inputs, words, "module")
 
 

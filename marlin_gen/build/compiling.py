@@ -112,7 +112,7 @@ class Compiler:
         objects += [f"{u.name}/kernel.o" if facts[u.key] is None else f"../../objects/{u.key}/kernel.o" for u in units]
         edges = [commands.binding_edge(self.tools)] if fresh_binding else []  # first: it takes longest
         edges += [commands.kernel_edge(unit.name, unit.arch, unit.ptx, self.tools) for unit in missing]
-        edges += [commands.registry_edge(self.tools), commands.link_edge(objects, self.tools)]
+        edges += [commands.registry_edge(self.tools), commands.link_edge(objects, [unit.arch for unit in units], self.tools)]
         sources = {
             **{f"{commands.INCLUDE}/{Path(name).name}": text for name, text in self.headers.items()},
             **{f"{unit.name}/kernel.cu": unit.rendered.text for unit in missing},

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from marlin_gen.build.keys import file_digest
 from marlin_gen.build.manifest import KernelRecord, Manifest, manifests
 from marlin_gen.build.paths import CacheError, Store, candidate_roots
 from marlin_gen.errors import DispatchError, ToolchainError
@@ -100,8 +101,11 @@ def import_file(path: Path) -> ModuleType:
     Raises:
         ToolchainError: it does not load.
     """
-    loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(path))
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
+    # pybind11 returns the module that it made first under a name, so each file gets a name of its own; Python takes the
+    # initialiser's name from the part after the last point
+    name = f"marlin_gen_{file_digest(path)[:16]}.{MODULE_NAME}"
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     try:
         module = importlib.util.module_from_spec(spec)
