@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from marlin_gen.build import commands, keys, ninja
 from marlin_gen.build.failures import failures, raise_failures
-from marlin_gen.build.jobs import job_count
 from marlin_gen.build.manifest import EXT_SUFFIX
 from marlin_gen.build.modules import MODULE_NAME, import_file
 from marlin_gen.build.objects import Facts, find_object, keep_object
@@ -75,13 +74,13 @@ class Compiler:
     """Turns emitted kernels into modules.
 
     Attributes:
-        jobs: commands at once; None decides by cores and memory.
+        jobs: commands at once.
     """
 
     store: Store
     tools: Toolchain
     templates: Templates
-    jobs: int | None
+    jobs: int
     events: Events
 
     @cached_property
@@ -125,7 +124,7 @@ class Compiler:
             for name, text in sources.items():
                 _write(work / name, text)
             try:
-                done = ninja.run(self.tools.ninja, work, job_count(self.jobs), self.events.progress)
+                done = ninja.run(self.tools.ninja, work, self.jobs, self.events.progress)
             finally:
                 failed, seconds = failures(work, edges), ninja.seconds(work)
                 for unit in missing:

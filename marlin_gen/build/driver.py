@@ -9,6 +9,7 @@ from pathlib import Path
 
 from marlin_gen.build import commands, keys
 from marlin_gen.build.compiling import Compiler, Events, Module, Unit
+from marlin_gen.build.jobs import job_count
 from marlin_gen.build.manifest import EXT_SUFFIX, KernelRecord, Manifest, manifests, read_manifest, write_whole
 from marlin_gen.build.paths import Store
 from marlin_gen.build.toolchain import Toolchain, discover
@@ -76,7 +77,7 @@ def build(request: Request, store: Store, events: Events) -> Outcome:
         VerifyError: the simulator found a kernel wrong; the module is not put to use.
         CacheError: the store cannot be written.
     """
-    tools, templates = discover(request.nvcc), Templates(request.template_dirs)
+    tools, templates, jobs = discover(request.nvcc), Templates(request.template_dirs), job_count(request.jobs)
     store.make()
     wanted = [f"{c.name} {request.ptx(c.arch)}" for c in request.configs(templates, checked=False)]
     inputs = commands.input_key(wanted, keys.template_digest(templates), keys.generator_digest(), tools)
@@ -86,7 +87,7 @@ def build(request: Request, store: Store, events: Events) -> Outcome:
         if manifest is not None and manifest.inputs == inputs and manifest.usable and manifest.intact(store):
             _verify(request, {k.name: k.object for k in manifest.kernels}, store, templates, events)
         else:
-            manifest, compiled = _make(request, inputs, store, tools, templates, events)
+            manifest, compiled = _make(request, inputs, Compiler(store, tools, templates, jobs, events))
         newest = max((m.serial for m in manifests(store)), default=0)
         if manifest.serial < newest or newest == 0:
             manifest = replace(manifest, serial=newest + 1)
@@ -109,14 +110,12 @@ def emit_sources(request: Request, folder: Path, events: Events) -> list[str]:
     return [config.name for config in configs]
 
 
-def _make(
-    request: Request, inputs: str, store: Store, tools: Toolchain, templates: Templates, events: Events
-) -> tuple[Manifest, tuple[str, ...]]:
+def _make(request: Request, inputs: str, compiler: Compiler) -> tuple[Manifest, tuple[str, ...]]:
     """Render, compile what is missing, link, verify. Returns the new record, not yet written, and the kernels compiled."""
+    store, tools, templates, events = compiler.store, compiler.tools, compiler.templates, compiler.events
     configs = request.configs(templates, checked=True)
     archs = {config.arch: parse_arch(config.arch) for config in configs}
     tools.check_archs(list(archs.values()))
-    compiler = Compiler(store, tools, templates, request.jobs, events)
     units = []
     for done, config in enumerate(configs):
         events.progress(done, len(configs), f"emit {config.name}")

@@ -59,13 +59,16 @@ class Store:
         Raises:
             CacheError: the folder cannot be written.
         """
-        with disk_errors(self.root):
-            for folder in (self.objects, self.modules, self.work):
-                folder.mkdir(parents=True, exist_ok=True)
-            import tempfile
+        import tempfile
 
-            with tempfile.TemporaryFile(dir=self.work):  # a read-only mount passes mkdir of what exists
-                pass
+        with disk_errors(self.root):
+            try:
+                for folder in (self.objects, self.modules, self.work):
+                    folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.work):  # a read-only mount passes mkdir of what exists
+                    pass
+            except FileNotFoundError as error:
+                raise CacheError(f"cannot make {error.filename}: {error.strerror}", _HINT) from None
 
 
 @contextmanager
