@@ -27,9 +27,8 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-gpu: build
-	$(BIN)/marlin-gen build --configs gpu-test
-	$(BIN)/python -m marlin_gen.bench
+gpu: $(VENV)/installed
+	PYTHON=$(BIN)/python tests/gpu/run.sh
 
 wheel: $(VENV)/installed
 	$(BIN)/python -m build --no-isolation

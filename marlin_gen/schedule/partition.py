@@ -86,9 +86,9 @@ def partition(m: int, k_pad: int, n_pad: int, config: KernelConfig, grid: int, m
     k_tiles, n_tiles = k_pad // config.thread_k, n_pad // config.thread_n
     columns = n_tiles * -(-m // config.m_tile)
     tiles = columns * k_tiles
-    if tiles > _INT32_MAX:
+    if max(tiles, m + config.m_tile) > _INT32_MAX:
         raise DispatchError(
-            f"M={m}, K={k_pad}, N={n_pad} make {tiles} tiles; {config.name} counts up to {_INT32_MAX}",
+            f"M={m}, K={k_pad}, N={n_pad} make {tiles} tiles; {config.name} counts rows and tiles up to {_INT32_MAX}",
             "split the rows into several calls",
         )
     stripe = max(-(-tiles // max(grid, 1)), min(min_stripe, tiles))

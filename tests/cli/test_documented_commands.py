@@ -52,7 +52,7 @@ def run(words, folder, env):
     return done.stdout
 
 
-@pytest.mark.parametrize("words", commands())
+@pytest.mark.parametrize("words", list(commands()))
 def test_command(words, workplace):
     assert words[0] in ("marlin-gen", "pytest"), "say in this test how such a command is to be run"
     program = {"marlin-gen": ["-m", "marlin_gen"], "pytest": ["-m", "pytest", "--collect-only", "-q"]}[words[0]]
