@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from marlin_gen.build.driver import Outcome, Request, build
+    from marlin_gen.build.driver import Outcome, build
     from marlin_gen.build.modules import BuiltKernel, built_kernels, built_names, load_module
     from marlin_gen.build.paths import CacheError, Store, default_store
+    from marlin_gen.build.request import Request
 
 _PLACES = {
-    "Outcome": "driver", "Request": "driver", "build": "driver",
+    "Outcome": "driver", "Request": "request", "build": "driver",
     "BuiltKernel": "modules", "built_kernels": "modules", "built_names": "modules", "load_module": "modules",
     "CacheError": "paths", "Store": "paths", "default_store": "paths",
 }  # fmt: skip

@@ -21,7 +21,7 @@ _SHARED = ("-std=c++17", "-Xcompiler=-fPIC,-fvisibility=hidden", f"-I{INCLUDE}")
 # number that would end up in the object; the PTX and the cubin are kept beside it.
 _KERNEL = ("-O3", *_SHARED, "-lineinfo", "-Xptxas=-v", "--keep")
 _HOST = ("-O1", *_SHARED)  # nothing here is worth more of the compiler's time
-_LINK = ("-shared", "-cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xlinker=--strip-all,--no-undefined-version")
+_LINK = ("-shared", "-cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xlinker=--strip-all")
 _BINDING_HEADERS = ("host/row.hpp", "device/params.cuh")
 
 

@@ -12,49 +12,12 @@ from marlin_gen.build.compiling import Compiler, Events, Module, Unit
 from marlin_gen.build.jobs import job_count
 from marlin_gen.build.manifest import EXT_SUFFIX, KernelRecord, Manifest, manifests, read_manifest, write_whole
 from marlin_gen.build.paths import Store
+from marlin_gen.build.request import Request
 from marlin_gen.build.toolchain import Toolchain, discover
 from marlin_gen.build.verification import choose, is_verified, verify_all
-from marlin_gen.config import Arch, KernelConfig, load_matrix
+from marlin_gen.config import KernelConfig
 from marlin_gen.config.arch import parse_arch
-from marlin_gen.emit import Templates, check_legal, render
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to build.
-
-    Attributes:
-        sources: TOML files, names of sets, names of kernels.
-        archs: (architecture, embed PTX too) pairs that replace those of the sources; empty keeps them, without PTX.
-        template_dirs: searched before the packaged templates.
-        nvcc: the user's nvcc; None finds one.
-        jobs: compilers at once; None decides by cores and memory.
-        verify: which kernels must pass the simulator before the module is put to use: none, sample or all.
-    """
-
-    sources: tuple[str, ...]
-    archs: tuple[tuple[Arch, bool], ...] = ()
-    template_dirs: tuple[str, ...] = ()
-    nvcc: str | None = None
-    jobs: int | None = None
-    verify: str = "none"
-
-    @property
-    def set_name(self) -> str:
-        """Name under which the module is known: that of its sources. Building a set again replaces its module."""
-        name = "+".join(sorted({Path(s).stem if s.endswith(".toml") else s for s in self.sources}))
-        return name if len(name) <= 100 else f"{name[:80]}-{keys.digest([name])[:8]}"
-
-    def ptx(self, arch: str) -> bool:
-        """Whether PTX of an architecture is asked for."""
-        return any(ptx for a, ptx in self.archs if a.name == arch)
-
-    def configs(self, templates: Templates, checked: bool) -> list[KernelConfig]:
-        """The kernels asked for, sorted by name. Unchecked ones may be illegal; they serve to tell one request from another."""
-        archs = [arch.name for arch, _ in self.archs]
-        legal = (lambda c: check_legal(c, templates)) if checked else None
-        found = {c for source in self.sources for c in load_matrix(source, archs, legal)}
-        return sorted(found, key=lambda c: c.name)
+from marlin_gen.emit import Templates, render
 
 
 @dataclass(frozen=True)
@@ -79,7 +42,7 @@ def build(request: Request, store: Store, events: Events) -> Outcome:
     """
     tools, templates, jobs = discover(request.nvcc), Templates(request.template_dirs), job_count(request.jobs)
     store.make()
-    wanted = [f"{c.name} {request.ptx(c.arch)}" for c in request.configs(templates, checked=False)]
+    wanted = [f"{c.name} {request.ptx(c.arch)}" for c in request.named()]
     inputs = commands.input_key(wanted, keys.template_digest(templates), keys.generator_digest(), tools)
     with _only_builder(store, events):
         compiled: tuple[str, ...] = ()
@@ -103,7 +66,7 @@ def emit_sources(request: Request, folder: Path, events: Events) -> list[str]:
         The kernels' names, sorted.
     """
     templates = Templates(request.template_dirs)
-    configs = request.configs(templates, checked=True)
+    configs = request.configs(templates, events.note)
     for done, config in enumerate(configs):
         events.progress(done, len(configs), f"emit {config.name}")
         write_whole(folder / config.name / "kernel.cu", render(config, templates).text)
@@ -113,7 +76,7 @@ def emit_sources(request: Request, folder: Path, events: Events) -> list[str]:
 def _make(request: Request, inputs: str, compiler: Compiler) -> tuple[Manifest, tuple[str, ...]]:
     """Render, compile what is missing, link, verify. Returns the new record, not yet written, and the kernels compiled."""
     store, tools, templates, events = compiler.store, compiler.tools, compiler.templates, compiler.events
-    configs = request.configs(templates, checked=True)
+    configs = request.configs(templates, events.note)
     archs = {config.arch: parse_arch(config.arch) for config in configs}
     tools.check_archs(list(archs.values()))
     units = []

@@ -8,6 +8,7 @@ import click
 
 from marlin_gen.build import driver
 from marlin_gen.build.paths import CacheError, Store, default_store
+from marlin_gen.build.request import Request
 from marlin_gen.cli import show
 from marlin_gen.config import Arch, parse_arch_list
 from marlin_gen.errors import MarlinGenError
@@ -41,7 +42,7 @@ def build_verb(
       marlin-gen build --configs marlin_f16_u4b8_m16n64k128_g128_s4_sm90
     """
     store, remark = (Store(out.absolute()), "") if out else default_store()
-    request = driver.Request(sources or ("default",), _archs(archs), template_dirs, nvcc, jobs, verify)
+    request = Request(sources or ("default",), _archs(archs), template_dirs, nvcc, jobs, verify)
     with show.progress() as bar:
         if remark:
             bar.note(remark)
@@ -77,7 +78,7 @@ def emit_verb(sources: tuple[str, ...], archs: str | None, out: Path, template_d
       marlin-gen emit --configs default --out sources
       marlin-gen emit --configs marlin_f16_u4b8_m16n64k128_g128_s4_sm90 --out .
     """
-    request = driver.Request(sources or ("default",), _archs(archs), template_dirs)
+    request = Request(sources or ("default",), _archs(archs), template_dirs)
     with show.progress() as bar:
         names = driver.emit_sources(request, out.absolute(), bar)
     click.echo("".join(f"{out / name / 'kernel.cu'}\n" for name in names), nl=False)

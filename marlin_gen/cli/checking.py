@@ -25,7 +25,7 @@ def verify_verb(sources: tuple[str, ...], quick: bool, template_dirs: tuple[str,
       marlin-gen verify marlin_f16_u4b8_m16n64k128_g128_s4_sm90
       marlin-gen verify layers.toml --quick
     """
-    from marlin_gen.build.driver import Request
+    from marlin_gen.build.request import Request
     from marlin_gen.build.verification import verify_request
 
     with show.progress() as bar:

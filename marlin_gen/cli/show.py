@@ -25,7 +25,8 @@ def sources(function: F) -> F:
     """The options ``--configs`` and ``--arch``."""
     function = click.option(
         "--arch", "archs", metavar="LIST",
-        help="Architectures that replace those of the configs: 9.0, 'sm_80,sm_90', '8.0+PTX;9.0' (embed PTX too).",
+        help="Architectures to build for: 9.0, 'sm_80,sm_90', '8.0+PTX;9.0' (embed PTX too). One that the configs do not name "
+        "takes over their kernels for the next older one. Default: those that the configs name.",
     )(function)  # fmt: skip
     return click.option(
         "--configs", "sources", metavar="SOURCE", multiple=True,

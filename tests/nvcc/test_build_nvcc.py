@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from fake_tools import Quiet
 
-from marlin_gen.build.driver import Outcome, Request, build
+from marlin_gen.build.driver import Outcome, build
 from marlin_gen.build.modules import load
 from marlin_gen.build.paths import Store
+from marlin_gen.build.request import Request
 from marlin_gen.build.toolchain import discover, packaged_tool
 from marlin_gen.config import parse_arch_list
 from marlin_gen.emit import Templates

@@ -11,8 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from marlin_gen.build.driver import Outcome, Request, build
+from marlin_gen.build.driver import Outcome, build
 from marlin_gen.build.paths import Store
+from marlin_gen.build.request import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_TEMPLATES = Path(__file__).with_name("fake_templates")

@@ -16,9 +16,10 @@ from fake_tools import FAKE_TEMPLATES, NAME, NAMES, ROOT, Quiet, compiled, fake_
 
 from marlin_gen.build import built_kernels, built_names, load_module
 from marlin_gen.build.cleaning import clean
-from marlin_gen.build.driver import Request, build
+from marlin_gen.build.driver import build
 from marlin_gen.build.modules import load
 from marlin_gen.build.paths import CacheError, Store
+from marlin_gen.build.request import Request
 from marlin_gen.config import KernelConfig, parse_arch_list
 from marlin_gen.errors import ConfigError, DispatchError, ToolchainError, VerifyError
 
