@@ -1,0 +1,1 @@
+"""Looks at compiled kernels: resources, PTX, SASS, lints, reports, differences."""
