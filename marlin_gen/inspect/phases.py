@@ -88,7 +88,8 @@ class Source:
         ends = []
         for index, (_, _, level) in enumerate(marks):
             following = (line for line, _, other in marks[index + 1 :] if other <= level)
-            ends.append(next(following, len(self.lines) + 1) - 1)
+            end = next(following, len(self.lines) + 1)
+            ends.append((min(end, self.kernel_line) if marks[index][0] < self.kernel_line else end) - 1)
         return tuple(Phase(title, level, line, end) for (line, title, level), end in zip(marks, ends, strict=True))
 
     @cached_property

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from marlin_gen.inspect.text import Place, operands
+from marlin_gen.inspect.assembly import Place, operands
 
 _ENTRY = re.compile(r"\s*(?:\.visible |\.weak |\.extern )*\.(entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from marlin_gen.inspect.text import Place, operands
+from marlin_gen.inspect.assembly import Place, operands
 
 _SECTION = re.compile(r"\s*\.section\s+\.text\.(\S+?),")
 _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
