@@ -91,8 +91,8 @@ def print_report(report: Report, console: Any) -> None:
     from rich.text import Text
 
     facts = rich.table.Table.grid(padding=(0, 2))
-    for row in summary(report):
-        facts.add_row(*map(Text, row))
+    for fact in summary(report):
+        facts.add_row(*map(Text, fact))
     console.print(facts)
     for table in tables(report):
         shown = rich.table.Table(box=rich.box.SIMPLE_HEAD, title=table.heading, title_justify="left", show_header=any(table.head))
