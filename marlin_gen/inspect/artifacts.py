@@ -32,9 +32,10 @@ class Artifacts:
     Attributes:
         name: the kernel's symbol.
         origin: where it comes from, in words.
-        sass: its machine code.
+        sass: its machine code; sass_text: the whole disassembly that it was read from.
         cubin_bytes: size of the cubin.
-        ptx, source, ptxas: the kernel's PTX, the text of ``kernel.cu``, what ``ptxas -v`` said; None where it is not kept.
+        ptx, ptx_text, source, ptxas: the kernel's PTX, the file that it was read from, the text of ``kernel.cu``, what
+            ``ptxas -v`` said; None where it is not kept.
         plan: what the generator intended; None for a kernel that marlin-gen did not emit.
         notes: what the reader should know.
     """
@@ -42,8 +43,10 @@ class Artifacts:
     name: str
     origin: str
     sass: Function
+    sass_text: str
     cubin_bytes: int
     ptx: PtxFunction | None = None
+    ptx_text: str | None = None
     source: str | None = None
     ptxas: str | None = None
     plan: KernelPlan | None = None
@@ -105,15 +108,19 @@ def of_binary(
         raise ToolchainError(f"{path} does not exist", "give a cubin, an object file, or the name of a kernel")
     with tempfile.TemporaryDirectory() as folder:
         cubins = [path] if tools.is_cubin(path) else tools.extract(path, Path(folder))
-        found = [(f, cubin.stat().st_size) for cubin in cubins for f in parse_sass(tools.disassemble(cubin))]
-    chosen = [(f, size) for f, size in found if name in (None, f.name)]
+        texts = [(tools.disassemble(cubin), cubin.stat().st_size) for cubin in cubins]
+    found = [(f, text, size) for text, size in texts for f in parse_sass(text)]
+    chosen = [row for row in found if name in (None, row[0].name)]
     if len(chosen) != 1:
-        names = ", ".join(sorted({f"{f.name} ({f.arch})" for f, _ in found})) or "nothing"
+        names = ", ".join(sorted({f"{f.name} ({f.arch})" for f, _, _ in found})) or "nothing"
         raise ToolchainError(f"{path} holds {names}", "give the name of one kernel in it, and a file for one architecture")
-    sass, size = chosen[0]
-    source, text, said = (_text(path.with_name(p)) for p in (f"{path.stem}.cu", f"{path.stem}.ptx", "ptxas.txt"))
-    ptx = next((f for f in parse_ptx(text or "") if f.name == sass.name), None)
-    return Artifacts(sass.name, origin or str(path), sass, size, ptx, source, said, plan or _plan(sass.name), notes)
+    sass, disassembly, size = chosen[0]
+    source, ptx_text, said = (_text(path.with_name(p)) for p in (f"{path.stem}.cu", f"{path.stem}.ptx", "ptxas.txt"))
+    ptx = next((f for f in parse_ptx(ptx_text or "") if f.name == sass.name), None)
+    return Artifacts(
+        sass.name, origin or str(path), sass, disassembly, size, ptx, ptx_text if ptx else None, source, said,
+        plan or _plan(sass.name), notes,
+    )  # fmt: skip
 
 
 class _Silent:
