@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from marlin_gen.inspect.lints import ERROR, Lint
 from marlin_gen.inspect.report import Report
+from marlin_gen.inspect.tables import Table, escaped, markdown_table
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A part of a report: a heading, rows, and how many columns are words and not numbers."""
-
-    heading: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    words: int = 1
 
 
 def summary(report: Report) -> list[tuple[str, str]]:
@@ -121,18 +110,8 @@ def to_markdown(report: Report) -> str:
     """The report as Markdown."""
     parts = [f"# {report.name}", markdown_table(("", ""), summary(report)[1:])]
     parts += [f"## {table.heading}\n\n{markdown_table(table.head, table.rows)}" for table in tables(report)]
-    findings = "\n".join(f"- **{lint.severity}**: {_escaped(finding(lint))}" for lint in report.lints)
+    findings = "\n".join(f"- **{lint.severity}**: {escaped(finding(lint))}" for lint in report.lints)
     return "\n\n".join([*parts, f"## Findings\n\n{findings}\n\n{verdict(report)}"]) + "\n"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in GitHub's Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_escaped(str(cell)) for cell in line) + " |" for line in lines)
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
 
 
 def _mix(found: dict[str, int]) -> str:
