@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,14 @@ def test_why_a_command_failed(code: int, log: str, line: str, hint: str, tmp_pat
     assert str(failure).startswith(f"kernel k: exit code {code}")
     assert line in str(failure)
     assert (hint in failure.hint) if hint else not failure.hint
+
+
+def test_a_full_disk_may_leave_no_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "k.o.exit").write_text("")
+    (tmp_path / "k.o.log").write_text("")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 0))  # type: ignore[attr-defined]
+    (failure,) = failures(tmp_path, [Edge("k.o", (), ("nvcc",), "kernel k")])
+    assert "the disk is full" in failure.hint
 
 
 def test_build_file_quotes_for_ninja_and_the_shell() -> None:
