@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.machinery
 import json
 import os
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from marlin_gen.build.paths import Store, disk_errors
 EXT_SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 """How this Python's extension modules end; a module with another ending is for another Python."""
 
-_USED = re.compile(r"Used (\d+) registers")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @dataclass(frozen=True)
@@ -126,13 +123,3 @@ def manifests(store: Store) -> list[Manifest]:
     """All records of a store, the newest first."""
     found = (read_manifest(path) for path in sorted(store.modules.glob("*.json")))
     return sorted((m for m in found if m is not None), key=lambda m: -m.serial)
-
-
-def ptxas_facts(text: str) -> dict[str, int]:
-    """Registers and spills from what ``ptxas -v`` said of a kernel."""
-    used, spills = _USED.search(text), _SPILLS.search(text)
-    return {
-        "registers": int(used[1]) if used else 0,
-        "spill_stores": int(spills[1]) if spills else 0,
-        "spill_loads": int(spills[2]) if spills else 0,
-    }

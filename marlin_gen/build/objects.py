@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marlin_gen.build.keys import file_digest
-from marlin_gen.build.manifest import ptxas_facts, write_whole
+from marlin_gen.build.manifest import write_whole
 from marlin_gen.build.paths import Store, disk_errors
 from marlin_gen.errors import ToolchainError
 
@@ -59,14 +59,17 @@ def keep_object(store: Store, key: str, folder: Path, stem: str, seconds: Mappin
     made = folder / f"{stem}.o"
     if not made.is_file() or (folder / f"{stem}.o.exit").exists():
         return None
+    from marlin_gen.inspect.ptxas import parse_ptxas  # late: that room builds on this one
+
     data = made.read_bytes()
     if not data.startswith(_ELF):
         raise ToolchainError(f"{folder.name}: the compiler made {len(data)} bytes that are no object file", "build again")
     with disk_errors(store.root):
         os.replace(folder / f"{stem}.o.log", folder / "ptxas.txt")
-        said = (folder / "ptxas.txt").read_text(encoding="utf-8", errors="replace")
+        said = parse_ptxas((folder / "ptxas.txt").read_text(encoding="utf-8", errors="replace")).kernels
+        used = (said[0].registers, said[0].spill_stores, said[0].spill_loads) if said else (0, 0, 0)
         took = seconds.get(f"{folder.name}/{made.name}", 0.0)
-        facts = Facts(made.name, file_digest(made), len(data), took, **ptxas_facts(said))
+        facts = Facts(made.name, file_digest(made), len(data), took, *used)
         for path in folder.iterdir():
             if path.name != "ptxas.txt" and (path.suffix not in _KEPT or path.name.count(".") > 1):
                 path.unlink()

@@ -45,6 +45,7 @@ if [[ $kernel ]]; then
     echo "$source(7): error: identifier \"mma_f17\" is undefined" >&2; echo >&2; echo "1 error detected" >&2; exit 2
   fi
   if [[ $FAKE_NVCC_KILL && $kernel == *$FAKE_NVCC_KILL* ]]; then kill -9 $$; fi
+  echo "ptxas info    : Compiling entry function '$kernel' for 'sm_90'"
   echo "ptxas info    : Used 42 registers, used 1 barriers"
   echo "    0 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads"
   echo "extern \"C\" int ${{kernel}}_launch(const void*, int, void*) {{ return 0; }}

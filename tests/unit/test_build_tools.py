@@ -13,7 +13,7 @@ from fake_tools import fake_nvcc
 from marlin_gen.build import jobs, paths, toolchain
 from marlin_gen.build.failures import failures
 from marlin_gen.build.jobs import BYTES_PER_JOB, job_count
-from marlin_gen.build.manifest import ptxas_facts, write_whole
+from marlin_gen.build.manifest import write_whole
 from marlin_gen.build.ninja import Edge, build_file
 from marlin_gen.build.paths import CacheError, Store, candidate_roots, default_store
 from marlin_gen.config.arch import ARCHS
@@ -173,16 +173,6 @@ def test_writing_whole_leaves_equal_files_alone(tmp_path: Path) -> None:
     write_whole(path, "v\n")
     assert path.read_text(encoding="utf-8") == "v\n"
     assert [p.name for p in path.parent.iterdir()] == ["b"]
-
-
-def test_ptxas_facts() -> None:
-    said = """ptxas info    : 0 bytes gmem
-ptxas info    : Function properties for k
-    16 bytes stack frame, 24 bytes spill stores, 28 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size
-"""
-    assert ptxas_facts(said) == {"registers": 255, "spill_stores": 24, "spill_loads": 28}
-    assert ptxas_facts("") == {"registers": 0, "spill_stores": 0, "spill_loads": 0}
 
 
 @pytest.mark.parametrize(
