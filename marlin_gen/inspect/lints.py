@@ -101,9 +101,9 @@ def local_memory(s: Subject) -> Found:
 
 def policy_address(s: Subject) -> Found:
     """A copy with a cache policy whose shared address holds a uniform register: an illegal instruction on sm_90."""
+    severity = ERROR if parse_arch(s.kernel.sass.arch).capability >= (9, 0) else WARNING
     for i in (i for i in s.all if faulting_address(i)):
-        faults = has_policy(i, s.kernel.sass) and parse_arch(s.kernel.sass.arch).capability >= (9, 0)
-        yield ERROR if faults else WARNING, f"uniform register in the address of a copy with a descriptor: {i}", i
+        yield severity, f"uniform register in the address of a copy with a cache policy: {i}", i
 
 
 def cache_policy(s: Subject) -> Found:

@@ -18,7 +18,8 @@ _CONSTANT_LOADS = ("ULDC", "LDCU")
 def faulting_address(instruction: Instruction) -> bool:
     """Whether a copy's shared address holds a uniform register and it names a descriptor.
 
-    With a cache policy that is an illegal instruction on sm_90 (ptxas 13.0 and 13.5 make it).
+    ptxas 13.0 and 13.5 write this form for copies with a cache policy only. On sm_90 it is an illegal instruction: the
+    disassembly shows UR0 and UR1 where other registers are meant, as if the encoding had no place for them.
     """
     return (
         instruction.mnemonic == "LDGSTS"
