@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from marlin_gen.build.toolchain import find_cxx, find_nvcc, packaged_tool
+from marlin_gen.build.toolchain import find_cxx, find_nvcc
 from marlin_gen.config import ARCHS, KernelConfig
 from marlin_gen.config.arch import REGISTERS_PER_SM
 from marlin_gen.emit import Rendered, Templates, render
 from marlin_gen.emit.templates import PACKAGED
 from marlin_gen.errors import ToolchainError
+from marlin_gen.inspect.counts import SASS_NAMES
+from marlin_gen.inspect.ptx import parse_ptx
+from marlin_gen.inspect.ptxas import KernelUsage, parse_ptxas
+from marlin_gen.inspect.sass import parse_sass
+from marlin_gen.inspect.tools import disassemble, find_tool
 
 pytestmark = pytest.mark.nvcc
 
@@ -32,7 +34,7 @@ NAMES = (
     "marlin_bf16_u4b8_m8n256k64_gch_s6_sm120",
 )
 TEMPLATES = Templates()
-SASS = {"mma.sync": "HMMA", "ldmatrix": "LDSM", "cp.async": "LDGSTS"}
+ONE_TO_ONE = ("mma.sync", "ldmatrix", "cp.async")  # what ptxas translates one by one
 SLACK = 20  # registers that the compiler may take beyond the estimate
 
 
@@ -44,6 +46,12 @@ class Compiled:
     ptx: str
     cubin: Path
     report: str
+
+    @property
+    def usage(self) -> KernelUsage:
+        usage = parse_ptxas(self.report).of(self.rendered.name)
+        assert usage is not None, self.report
+        return usage
 
 
 def compile_kernel(nvcc: str, rendered: Rendered, folder: Path) -> None:
@@ -76,29 +84,19 @@ def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Compiled(rendered, (folder / "kernel.ptx").read_text(), folder / "kernel.cubin", report.read_text())
 
 
-def counted(instructions: Counter[str], name: str) -> int:
-    """Instructions of this name: cp.async is the copies alone, not its groups."""
-    if name == "cp.async":
-        name = "cp.async.cg"
-    return sum(n for found, n in instructions.items() if found == name or found.startswith(name + "."))
-
-
 def test_ptx_has_the_instructions_of_the_plan(kernel: Compiled) -> None:
-    instructions = Counter(re.findall(r"^\s*(?:\{[^\n]*?;\s*)?(?:@!?%?\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)", kernel.ptx, re.MULTILINE))
-    instructions += Counter(re.findall(r"@p (cp\.async[\w.:]*)", kernel.ptx))
+    (ptx,) = parse_ptx(kernel.ptx)
     expected = kernel.rendered.plan.expected_counts()
-    assert {name: counted(instructions, name) for name in expected} == expected
+    assert {name: ptx.count(name) for name in expected} == expected
 
 
 def test_nothing_is_spilled_or_kept_on_a_stack(kernel: Compiled) -> None:
-    assert re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", kernel.report) == [
-        ("0", "0", "0")
-    ]
+    assert (kernel.usage.stack, kernel.usage.spill_stores, kernel.usage.spill_loads) == (0, 0, 0)
     assert ".local" not in kernel.ptx
 
 
 def test_registers_are_as_estimated(kernel: Compiled) -> None:
-    used = int(re.findall(r"Used (\d+) registers", kernel.report)[0])
+    used = kernel.usage.registers
     config, estimate = kernel.rendered.config, kernel.rendered.plan.register_estimate
     bound = REGISTERS_PER_SM // (config.threads * config.ctas)
     assert used <= bound, "as many CTAs as promised do not fit on an SM"
@@ -107,16 +105,14 @@ def test_registers_are_as_estimated(kernel: Compiled) -> None:
 
 
 def test_the_kernel_compiles_without_warnings(kernel: Compiled) -> None:
-    assert not re.search(r"warning|\bC7\d\d\d\b", kernel.report, re.IGNORECASE), kernel.report
+    assert parse_ptxas(kernel.report).warnings == ()
 
 
 def test_sass_has_as_many_matrix_instructions_and_copies(kernel: Compiled) -> None:
-    cuobjdump = shutil.which("cuobjdump") or packaged_tool("cuobjdump")
-    if cuobjdump is None:
-        pytest.skip("no cuobjdump: not on PATH, and nvidia-cuda-cuobjdump is not installed")
-    done = subprocess.run([cuobjdump, "-sass", str(kernel.cubin)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"cuobjdump cannot read this cubin: {done.stderr.strip()}")
+    try:
+        find_tool("nvdisasm")
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    (sass,) = parse_sass(disassemble(kernel.cubin))
     expected = kernel.rendered.plan.expected_counts()
-    found = Counter(re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+\s+)?([A-Z]\w*)", done.stdout, re.MULTILINE))
-    assert {ptx: found[sass] for ptx, sass in SASS.items()} == {ptx: expected[ptx] for ptx in SASS}
+    assert {name: sass.counts[SASS_NAMES[name]] for name in ONE_TO_ONE} == {name: expected[name] for name in ONE_TO_ONE}
