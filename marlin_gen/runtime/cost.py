@@ -4,9 +4,10 @@ One CTA works through ``stripe`` tiles. A tile takes, all CTAs of its SM togethe
     issue    its tensor-core work and its dequantisation, slower with few warps on the SM,
     supply   its bytes through the SM's share of L2,
 and a part of the shorter, since the two overlap but not wholly; never less than the latency of global memory divided by the
-stages in flight. Every slice of an output column adds an epilogue. The launch takes the longer of that and of all bytes once
-through DRAM, the fixed cost of a launch, and, where CTAs share columns, the exchange of partial tiles; then, too, the CTAs
-are at different depths of K, and find less of each other's operands in L2.
+stages in flight, and what of its own issue a CTA cannot hide behind its loads. Every slice of an output column adds an
+epilogue. The launch takes about the longer of that and of all bytes once through DRAM, its fixed cost, and, where CTAs
+share columns, the exchange of partial tiles; then, too, the CTAs are at different depths of K, and find less of each other's
+operands in L2.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class GpuModel:
         epilogue: one slice's epilogue; ``epilogue_value`` more for each value of its tile.
         starve: warps on an SM at which issue takes twice its best time.
         overlap: part of the shorter of issue and supply that is not hidden behind the longer.
+        exposed: part of a tile's issue that one CTA alone does not overlap with its own loads.
         ragged: loss where columns are shared, so that CTAs run at different depths, as a fraction of a tile's time.
         share: exchange of partial tiles: fence, counter, first read; ``share_value`` more for each value a CTA adds up.
     """
@@ -44,6 +46,7 @@ class GpuModel:
     launch: float
     starve: float
     overlap: float
+    exposed: float
     ragged: float
     epilogue: float
     epilogue_value: float
@@ -51,12 +54,12 @@ class GpuModel:
     share_value: float
 
 
-# Hopper: chosen so that the launch it picks is the fastest one as often as can be, over 1181 launches of 15 kernels on an H200
-# (six layers, M = 1 to 1024; docs/measurements/marlin.md): 0.7 % slower than the best (geometric mean), 9 % at worst. Its
-# times are within 11 %. Ampere: data sheets, and Hopper's latencies.
+# Hopper: constants chosen so that the launch the model picks is the fastest as often as can be, over 2764 launches of 31 kernels
+# on an H200 (six layers, M = 1 to 1024; docs/measurements/marlin.md): 0.8 % slower than the best (geometric mean), 6 % at
+# worst. They rank; as times they are 14 % off. Ampere: data sheets, and Hopper's latencies.
 MODELS: dict[int, GpuModel] = {
-    8: GpuModel(1.6e6, 4.2e4, 2.0e6, 1e5, 0.8, 3.0, 1.2, 0.25, 0.03, 0.9, 2e-5, 0.6, 1e-4),
-    9: GpuModel(3.06e6, 5.95e4, 4.33e6, 2.57e5, 0.823, 3.11, 1.19, 0.252, 0.0276, 0.875, 1.86e-5, 0.553, 1.01e-4),
+    8: GpuModel(1.6e6, 4.2e4, 2.5e6, 1e5, 0.6, 2.0, 1.8, 0.4, 0.8, 0.024, 1.2, 9e-5, 0.5, 3e-4),
+    9: GpuModel(6.43e6, 4.87e4, 9.91e6, 1.43e5, 0.524, 0.504, 1.37, 0.185, 0.903, 0.0305, 1.18, 1.53e-4, 0.0, 3.08e-4),
 }
 
 
@@ -112,7 +115,10 @@ def _time(config: KernelConfig, part: Partition, m: int, shape: PackedShape, bit
     warps = residents * config.threads / 32
     issue = (2 * config.m_tile * weights / gpu.sm_flops + weights / gpu.sm_weights) * (1 + gpu.starve / warps)
     supply = (weight_bytes + 2 * config.m_tile * config.thread_k) / gpu.sm_bytes
-    tile = max(residents * (max(issue, supply) + gpu.overlap * min(issue, supply)), gpu.latency / (config.stages - 1))
+    tile = max(
+        residents * (max(issue, supply) + gpu.overlap * min(issue, supply)),
+        gpu.latency / (config.stages - 1) + gpu.exposed * issue,
+    )
     tile *= 1 + gpu.ragged * part.shared_columns
     slices = -(-part.stripe // part.k_tiles) + part.shared_columns
     busy = part.stripe * tile + slices * (gpu.epilogue + tile_values * gpu.epilogue_value)
@@ -120,4 +126,4 @@ def _time(config: KernelConfig, part: Partition, m: int, shape: PackedShape, bit
         sharers = min(-(-part.k_tiles // part.stripe) + 1, part.grid)
         busy += gpu.share + sharers * tile_values * gpu.share_value
     dram = (k_pad * n_pad * (bits / 8 + 2 / group) + 2 * m * (k_pad + n_pad)) / gpu.dram_bytes
-    return gpu.launch + max(busy, dram)
+    return gpu.launch + float((busy**4 + dram**4) ** 0.25)  # a smooth maximum: never a tie between launches
