@@ -9,7 +9,7 @@ from pathlib import Path
 
 from marlin_gen.build import commands, ninja
 from marlin_gen.build.compiling import Compiler
-from marlin_gen.build.failures import failures, raise_failures
+from marlin_gen.build.failures import failures
 from marlin_gen.build.modules import built_kernels
 from marlin_gen.build.objects import find_object
 from marlin_gen.build.paths import Store, candidate_roots
@@ -135,14 +135,17 @@ class _Silent:
 
 def _compile(rendered: Rendered, headers: dict[str, str], toolchain: Toolchain, folder: Path) -> None:
     """Compile one kernel exactly as a build does: ``<folder>/<name>/kernel.cubin`` and its companions."""
-    edge = commands.kernel_edge(rendered.name, parse_arch(rendered.config.arch), False, toolchain)
+    arch = parse_arch(rendered.config.arch)
+    toolchain.check_archs([arch])
+    edge = commands.kernel_edge(rendered.name, arch, False, toolchain)
     files = {f"{commands.INCLUDE}/{Path(name).name}": text for name, text in headers.items()}
     files |= {f"{rendered.name}/kernel.cu": rendered.text, "build.ninja": ninja.build_file([edge])}
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     if not ninja.run(toolchain.ninja, folder, 1, _Silent().progress):
-        raise_failures(failures(folder, [edge]), 0)
+        failure = failures(folder, [edge])[0]
+        raise ToolchainError(str(failure), failure.hint)
     log = folder / f"{edge.output}.log"
     log.rename(log.with_name("ptxas.txt"))
 
