@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from marlin_gen.runtime.dispatch import explain
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 28672), (8192, 10240), (8192, 57344), (28672, 8192))
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 1024)
+_FILE_WIDTH = 160  # of the table where there is no terminal
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -67,7 +69,7 @@ def _row(k: int, n: int, m: int, dtype: str, times: dict[str, Timing], notes: di
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all rows here, after every row.")
 def main(shapes: str, rows: str, dtype: str, peers: bool, humming_rows: str, json_path: Path | None) -> None:
     """Time u4b8 products (groups of 128) with cold L2 in CUDA graphs, beside cuBLAS and Humming."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     if not torch.cuda.is_available():
         raise SystemExit("marlin_gen.bench needs a CUDA GPU; `marlin-gen explain` predicts without one")
     if peers and not Humming.available():
