@@ -39,7 +39,7 @@ def refusals(kernel: Kernel, problem: Problem, device: Device, reduction: str | 
     if shape.k_pad % c.thread_k:
         found.append(f"thread_k {c.thread_k} does not divide the padded K {shape.k_pad}")
     if not ARCHS[c.arch].runs_on(device.capability):
-        found.append(f"{c.arch} code does not run on {device}")
+        found.append("{} code does not run on compute capability {}.{}".format(c.arch, *device.capability))
     if kernel.shared_bytes > device.shared_limit:
         found.append(f"needs {kernel.shared_bytes} bytes of shared memory; the device has {device.shared_limit}")
     return found
@@ -113,6 +113,9 @@ def suggestion(problem: Problem, device: Device, reduction: str = "fp32") -> str
     return f"add to a file, say layers.toml, and build it with `marlin-gen build --configs layers.toml`:{text}"
 
 
+_NAMED = 3  # kernels named for each reason of refusal; `to_dict` has all
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What dispatch thinks of one kernel.
@@ -121,13 +124,16 @@ class Verdict:
         kernel: its name.
         refused: why it cannot serve the layer; empty if it can.
         us: predicted time, microseconds; None if refused.
-        grid: CTAs it would be launched with; 0 if refused.
+        grid, stripe: CTAs it would be launched with, and tiles of each; 0 if refused.
+        k_tiles: tiles of an output column, which several CTAs share unless it divides ``stripe``; 0 if refused.
     """
 
     kernel: str
     refused: str
     us: float | None
     grid: int
+    stripe: int
+    k_tiles: int
 
 
 @dataclass(frozen=True)
@@ -155,16 +161,26 @@ class Explanation:
         return {
             "m": self.m, "n": p.n, "k": p.k, "quant": p.quant, "group_size": p.group_size, "a_dtype": p.a_dtype,
             "capability": list(d.capability), "sms": d.sms, "chosen": self.chosen, "why": self.why,
-            "kernels": [{"kernel": v.kernel, "refused": v.refused, "us": v.us, "grid": v.grid} for v in self.verdicts],
+            "kernels": [
+                {"kernel": v.kernel, "refused": v.refused, "us": v.us, "grid": v.grid, "stripe": v.stripe, "k_tiles": v.k_tiles}
+                for v in self.verdicts
+            ],
         }  # fmt: skip
 
     def __str__(self) -> str:
         lines = [f"M={self.m}, {self.problem} on {self.device}", self.why]
-        width = max((len(v.kernel) for v in self.verdicts), default=0)
-        for v in self.verdicts:
+        able = [v for v in self.verdicts if v.us is not None]
+        width = max((len(v.kernel) for v in able), default=0)
+        for v in able:
             mark = "*" if v.kernel == self.chosen else " "
-            text = f"refused: {v.refused}" if v.us is None else f"{v.us:8.2f} us, {v.grid} CTAs"
-            lines.append(f"{mark} {v.kernel:{width}}  {text}")
+            lines.append(f"{mark} {v.kernel:{width}}  {v.us:8.2f} us, {v.grid} CTAs of {v.stripe} tiles, columns of {v.k_tiles}")
+        reasons: dict[str, list[str]] = {}
+        for v in self.verdicts:
+            if v.us is None:
+                reasons.setdefault(v.refused, []).append(v.kernel)
+        for reason, names in sorted(reasons.items(), key=lambda item: (item[0].count(";"), item[0])):
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            lines.append(f"  refused, {reason}: {', '.join(names[:_NAMED])}{more}")
         return "\n".join(lines)
 
 
@@ -204,8 +220,12 @@ def explain(
     verdicts = []
     for kernel in rows:
         why = refusals(kernel, problem, device, reduction)
-        name, best = kernel.config.name, None if why else _estimate(kernel, problem, m, device)
-        verdicts.append(Verdict(name, "", best.us, best.partition.grid) if best else Verdict(name, "; ".join(why), None, 0))
+        if why:
+            verdicts.append(Verdict(kernel.config.name, "; ".join(why), None, 0, 0, 0))
+        else:
+            best = _estimate(kernel, problem, m, device)
+            part = best.partition
+            verdicts.append(Verdict(kernel.config.name, "", best.us, part.grid, part.stripe, part.k_tiles))
     verdicts.sort(key=lambda v: (v.us is None, v.us or 0.0, v.kernel))
     try:
         chosen = choose(rows, problem, m, device, reduction).kernel.config.name

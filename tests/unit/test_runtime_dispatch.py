@@ -129,8 +129,10 @@ def test_explain_reads_like_a_table_and_as_json():
     assert (
         lines[0].startswith("M=16, K=4096, N=4096, u4b8")
         and lines[2].startswith(f"* {answer.chosen}")
-        and "refused: is for" in lines[-1]
+        and lines[-1].startswith("  refused, ")
     )
+    refused = [v for v in answer.verdicts if v.us is None]
+    assert refused and {v.refused for v in refused} == {line.split(": ")[0][11:] for line in lines if line.startswith("  refused, ")}
     assert json.loads(json.dumps(answer.to_dict()))["chosen"] == answer.chosen
     nothing = mg.explain(16, 4096, 4096, group_size=32, kernels=CONFIGS)
     assert nothing.chosen == "" and "group_size = 32" in nothing.why
