@@ -132,7 +132,8 @@ def test_explain_reads_like_a_table_and_as_json():
         and lines[-1].startswith("  refused, ")
     )
     refused = [v for v in answer.verdicts if v.us is None]
-    assert refused and {v.refused for v in refused} == {line.split(": ")[0][11:] for line in lines if line.startswith("  refused, ")}
+    said = {line.removeprefix("  refused, ").split(": ")[0] for line in lines if line.startswith("  refused, ")}
+    assert refused and {v.refused for v in refused} == said
     assert json.loads(json.dumps(answer.to_dict()))["chosen"] == answer.chosen
     nothing = mg.explain(16, 4096, 4096, group_size=32, kernels=CONFIGS)
     assert nothing.chosen == "" and "group_size = 32" in nothing.why
