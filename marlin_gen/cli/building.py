@@ -14,7 +14,7 @@ from marlin_gen.config import Arch, parse_arch_list
 from marlin_gen.errors import MarlinGenError
 
 
-@click.command("build")
+@click.command("build", short_help="Compile kernels into the module that the runtime loads.")
 @show.sources
 @click.option("--nvcc", metavar="PATH", help="nvcc or a CUDA toolkit's folder. Default: CUDA_HOME, PATH, the Python packages.")
 @show.store_option
@@ -63,7 +63,7 @@ def build_verb(
     click.echo(f"module: {store.modules / outcome.manifest.module}, {show.size(outcome.manifest.size)}")
 
 
-@click.command("emit")
+@click.command("emit", short_help="Write the CUDA source of kernels, without compiling.")
 @show.sources
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write into.")
 @show.template_dirs
@@ -84,11 +84,17 @@ def emit_verb(sources: tuple[str, ...], archs: str | None, out: Path, template_d
     click.echo("".join(f"{out / name / 'kernel.cu'}\n" for name in names), nl=False)
 
 
-@click.command("new-quant")
+@click.command("new-quant", short_help="Write the skeleton of a quant type.")
 @click.argument("name")
-@click.option("--template-dir", type=click.Path(file_okay=False, path_type=Path), help="Write into its folder quant/.")
+@click.option(
+    "--template-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write into its folder quant/. Default: the current folder.",
+)
 def new_quant_verb(name: str, template_dir: Path | None) -> None:
     """Write the commented skeleton of a quant type: one file, which already passes every test.
+
+    `verify`, `build`, `emit`, `inspect` and `diff` find it with the same --template-dir.
 
     \b
     Example:
@@ -96,10 +102,12 @@ def new_quant_verb(name: str, template_dir: Path | None) -> None:
       marlin-gen verify marlin_f16_s4_m16n64k128_g128_s4_sm90 --template-dir my-templates
     """
     from marlin_gen.emit import Templates
-    from marlin_gen.quant import skeleton
+    from marlin_gen.quant import quant_names, skeleton
 
     text = skeleton(name, Templates())
     path = (template_dir / "quant" if template_dir else Path()) / f"{name}.cuh.j2"
+    if name in quant_names(Templates()):
+        raise MarlinGenError(f"a packaged quant type is named {name!r}", "choose another name: a file of this one would hide it")
     if path.exists():
         raise MarlinGenError(f"{path} exists already", "choose another name, or remove the file first")
     try:
@@ -124,7 +132,7 @@ def clean_verb(out: Path | None, everything: bool) -> None:
     click.echo(f"{show.size(clean(store, everything))} freed in {store.root}")
 
 
-@click.command("env")
+@click.command("env", short_help="Show what this machine has, and what is missing.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to look at.")
 def env_verb(nvcc: str | None) -> None:
     """Show what this machine has of all that marlin-gen uses, and how to get what is missing."""

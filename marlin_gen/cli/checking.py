@@ -9,7 +9,7 @@ import click
 from marlin_gen.cli import show
 
 
-@click.command("verify")
+@click.command("verify", short_help="Run kernels on the CPU: races, bounds, wrong numbers.")
 @click.argument("sources", nargs=-1, required=True, metavar="KERNEL...")
 @click.option("--quick", is_flag=True, help="Only the two products that find most.")
 @show.template_dirs
@@ -34,7 +34,7 @@ def verify_verb(sources: tuple[str, ...], quick: bool, template_dirs: tuple[str,
         click.echo(f"{report.name}: {len(report.runs)} launches, nothing wrong")
 
 
-@click.command("explain")
+@click.command("explain", short_help="Say which kernel serves a product, and why.")
 @click.argument("m", type=int)
 @click.argument("n", type=int)
 @click.argument("k", type=int)

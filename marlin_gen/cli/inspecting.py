@@ -17,7 +17,7 @@ _nvcc = click.option("--nvcc", metavar="PATH", help="The nvcc for kernels that a
 _json = click.option("--json", "as_json", is_flag=True, help="All facts, as JSON.")
 
 
-@click.command("inspect")
+@click.command("inspect", short_help="Look inside a compiled kernel: registers, SASS, lints.")
 @click.argument("kernel", metavar="KERNEL")
 @click.option("--ptx", "show_ptx", is_flag=True, help="Print the PTX instead: the compiler's portable assembly language.")
 @click.option("--sass", "show_sass", is_flag=True, help="Print the SASS instead: the machine code, with lines of the source.")
@@ -66,7 +66,7 @@ def inspect_verb(
         raise click.exceptions.Exit(1)
 
 
-@click.command("diff")
+@click.command("diff", short_help="Compare two kernels, or two folders of kernels.")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @_json

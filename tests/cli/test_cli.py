@@ -273,6 +273,8 @@ def test_new_quant_writes_a_type_that_works(tmp_path: Path) -> None:
     assert emitted.stdout == f"x/{name}/kernel.cu\n", emitted.stderr
     assert "exists already" in _error(marlin_gen("new-quant", "s4x", "--template-dir", "mine", cwd=tmp_path))
     assert "cannot name a quant type" in _error(marlin_gen("new-quant", "S-4", cwd=tmp_path))
+    hidden = _error(marlin_gen("new-quant", "u4", "--template-dir", "mine", cwd=tmp_path))
+    assert "packaged quant type" in hidden and not (tmp_path / "mine" / "quant" / "u4.cuh.j2").exists()
     assert marlin_gen("new-quant", "s4y", cwd=tmp_path).stdout == "s4y.cuh.j2\n"
 
 
