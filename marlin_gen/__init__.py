@@ -34,3 +34,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found  # the next look-up is an ordinary one
         return found
     raise AttributeError(f"module 'marlin_gen' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -39,7 +39,7 @@ def build_verb(
       marlin-gen build                                    the default set
       marlin-gen build --arch 9.0                         ... for Hopper only
       marlin-gen build --configs layers.toml --arch '8.0+PTX;9.0'
-      marlin-gen build --configs marlin_f16_u4b8_m16n64k128_g128_s4_sm90
+      marlin-gen build --configs marlin_f16_u4b8_m16n64k128_g128_s8_sm90
     """
     store, remark = (Store(out.absolute()), "") if out else default_store()
     request = Request(sources or ("default",), _archs(archs), template_dirs, nvcc, jobs, verify)
@@ -76,7 +76,7 @@ def emit_verb(sources: tuple[str, ...], archs: str | None, out: Path, template_d
     \b
     Examples:
       marlin-gen emit --configs default --out sources
-      marlin-gen emit --configs marlin_f16_u4b8_m16n64k128_g128_s4_sm90 --out .
+      marlin-gen emit --configs marlin_f16_u4b8_m16n64k128_g128_s8_sm90 --out .
     """
     request = Request(sources or ("default",), _archs(archs), template_dirs)
     with show.progress() as bar:

@@ -22,7 +22,7 @@ def verify_verb(sources: tuple[str, ...], quick: bool, template_dirs: tuple[str,
 
     \b
     Examples:
-      marlin-gen verify marlin_f16_u4b8_m16n64k128_g128_s4_sm90
+      marlin-gen verify marlin_f16_u4b8_m16n64k128_g128_s8_sm90
       marlin-gen verify layers.toml --quick
     """
     from marlin_gen.build.request import Request

@@ -37,9 +37,9 @@ def inspect_verb(
 
     \b
     Examples:
-      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s4_sm90
-      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s4_sm90 --html kernel.html
-      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s4_sm90 --sass | less
+      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s8_sm90
+      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s8_sm90 --html kernel.html
+      marlin-gen inspect marlin_f16_u4b8_m16n64k128_g128_s8_sm90 --sass | less
     """
     if show_ptx + show_sass + as_json > 1:
         raise click.UsageError("--ptx, --sass and --json exclude each other")
@@ -80,7 +80,7 @@ def diff_verb(before: str, after: str, as_json: bool, template_dirs: tuple[str, 
 
     \b
     Examples:
-      marlin-gen diff marlin_f16_u4b8_m16n64k128_g128_s4_sm90 marlin_f16_u4b8_m16n64k128_g128_s4_sm90_noef
+      marlin-gen diff marlin_f16_u4b8_m16n64k128_g128_s8_sm90 marlin_f16_u4b8_m16n64k128_g128_s8_sm90_noef
       marlin-gen diff generated-before generated
     """
     from marlin_gen.inspect.diff import KernelDiff, diff_kernels

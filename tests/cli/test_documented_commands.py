@@ -16,7 +16,7 @@ from marlin_gen.emit import Templates, check_legal
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-KERNEL = "marlin_f16_u4b8_m16n64k128_g128_s4_sm90"  # the one that the pages name
+KERNEL = "marlin_f16_u4b8_m16n64k128_g128_s8_sm90"  # the one that the pages name
 
 
 def blocks(language):
