@@ -44,14 +44,13 @@ def compile_kernel(text: str, name: str, cache_dir: Path, templates: Templates, 
     machine = _machine(compiler, templates, cache_dir)
     headers = [path for folder in templates.dirs for pattern in ("sim/*.cuh", "device/*.cuh") for path in folder.glob(pattern)]
     key = _key([*compiler, _version(compiler), *_KERNEL_FLAGS, machine.name, params, name, text], headers)
-    library = cache_dir / f"{key}.so"
-    if not library.exists():
+    library = _kept(cache_dir, key, ".so")
+    if library is None:
         with tempfile.TemporaryDirectory(dir=cache_dir) as work:
             Path(work, KERNEL_FILE).write_text(text, encoding="utf-8")
             Path(work, "entry.cpp").write_text(_ENTRY.format(file=KERNEL_FILE, name=name, params=params), encoding="utf-8")
-            made = Path(work, library.name)
-            _run([*compiler, *_KERNEL_FLAGS, *include, "entry.cpp", str(machine.resolve()), "-o", made.name], work)
-            os.replace(made, library)
+            _run([*compiler, *_KERNEL_FLAGS, *include, "entry.cpp", str(machine.resolve()), "-o", "made"], work)
+            library = _keep(Path(work, "made"), cache_dir, key, ".so")
     return library
 
 
@@ -59,15 +58,34 @@ def _machine(compiler: Sequence[str], templates: Templates, cache_dir: Path) -> 
     """The modelled device as one object file: the same for all kernels, so compiled once."""
     sources = [templates.path(name) for name in templates.find("sim/machine", ".cpp")]
     headers = [templates.path(name) for name in templates.find("sim/machine", ".hpp")]
-    key = _key([*compiler, _version(compiler), *_MACHINE_FLAGS], [*sources, *headers])
-    target = cache_dir / f"machine-{key}.o"
-    if not target.exists():
+    key = f"machine-{_key([*compiler, _version(compiler), *_MACHINE_FLAGS], [*sources, *headers])}"
+    target = _kept(cache_dir, key, ".o")
+    if target is None:
         with tempfile.TemporaryDirectory(dir=cache_dir) as work:
             together = "".join(f'#include "{path.resolve()}"\n' for path in sources)
             Path(work, "machine.cpp").write_text(together, encoding="utf-8")
-            _run([*compiler, *_MACHINE_FLAGS, "machine.cpp", "-o", target.name], work)
-            os.replace(Path(work, target.name), target)
+            _run([*compiler, *_MACHINE_FLAGS, "machine.cpp", "-o", "made"], work)
+            target = _keep(Path(work, "made"), cache_dir, key, ".o")
     return target
+
+
+def _kept(folder: Path, key: str, suffix: str) -> Path | None:
+    """The file kept for a key. Its name holds the digest of its contents too: a damaged one is removed."""
+    for path in folder.glob(f"{key}-*{suffix}"):
+        if path.name == f"{key}-{_contents(path)}{suffix}":
+            return path
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _keep(made: Path, folder: Path, key: str, suffix: str) -> Path:
+    target = folder / f"{key}-{_contents(made)}{suffix}"
+    os.replace(made, target)
+    return target
+
+
+def _contents(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _key(parts: Iterable[str], files: Iterable[Path]) -> str:

@@ -129,7 +129,7 @@ def default_runs(rendered: Rendered, quick: bool = False) -> Iterator[Run]:
     shallow = _depth(config, 24)  # fewer tiles than stages
     shared = problems.integer(config, quant, config.m_tile + 1, 2 * width - 23, deep, rng)
     yield Run(shared, grid=5, order="shuffled", c_gap=1)
-    yield Run(problems.identity(config, quant, width, 128, rng), grid=3, order="reversed")
+    yield Run(problems.identity(config, quant, width, _depth(config, 128), rng), grid=3, order="reversed")
     if quick:
         return
     yield Run(shared, grid=3, order="index")

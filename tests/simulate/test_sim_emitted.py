@@ -33,6 +33,24 @@ def test_emitted_kernel_is_right(name: str, cache_dir: Path) -> None:
     report.check()
 
 
+@pytest.mark.parametrize("group", [256, 512])
+def test_groups_deeper_than_the_products_of_verify(group: int, cache_dir: Path) -> None:
+    name = f"marlin_f16_u4_m16n64k64_g{group}_s2_sm80_t64"
+    report = verify(render(KernelConfig.from_name(name), TEMPLATES), cache_dir=cache_dir)
+    assert report.ok, "\n".join(map(str, report.findings))
+
+
+@pytest.mark.parametrize("suffix", [".so", ".o"])
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF" + bytes(5000)])
+def test_a_damaged_file_of_the_cache_is_compiled_again(suffix: str, damage: bytes, tmp_path: Path) -> None:
+    rendered = render(KernelConfig.from_name("marlin_f16_u4b8_m8n64k64_gch_s2_sm80_t64"), TEMPLATES)
+    assert verify(rendered, cache_dir=tmp_path, quick=True).ok
+    for path in tmp_path.glob("*.so" if suffix == ".so" else "*"):
+        path.unlink()  # this process has the library mapped: writing into it would damage what runs
+        path.write_bytes(damage)
+    assert verify(rendered, cache_dir=tmp_path, quick=True).ok
+
+
 def test_conflicts_without_swizzle_are_reported_but_expected(cache_dir: Path) -> None:
     name = "marlin_f16_u4b8_m16n128k128_g128_s4_sm90"
     with_swizzle, without = (
