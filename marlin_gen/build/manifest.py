@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,17 @@ def write_whole(path: Path, text: str) -> None:
 def read_manifest(path: Path) -> Manifest | None:
     """Read one record; None if there is none, or it is damaged or of another version."""
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        kernels = tuple(KernelRecord(**kernel) for kernel in fields.pop("kernels"))
-        return Manifest(kernels=kernels, **fields)
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kernels = tuple(KernelRecord(**kernel) for kernel in values.pop("kernels"))
+        manifest = Manifest(kernels=kernels, **values)
+        return manifest if _typed(manifest) and all(map(_typed, kernels)) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _typed(record: Manifest | KernelRecord) -> bool:
+    """Whether texts and whole numbers of a record that was read are what its definition says."""
+    return all(f.type not in ("str", "int", "bool") or type(getattr(record, f.name)).__name__ == f.type for f in fields(record))
 
 
 def manifests(store: Store) -> list[Manifest]:

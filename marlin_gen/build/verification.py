@@ -116,7 +116,15 @@ def verify_request(
         report = verify(rendered, cache_dir=store.simulator, templates=templates, quick=quick, on_run=on_run)
         report.check()
         kernel = built.get(config.name)
-        if kernel and (kernel.object_dir / "kernel.cu").read_text(encoding="utf-8") == rendered.text:
+        if kernel and _source(kernel.object_dir) == rendered.text:
             remember(kernel.store, kernel.record.object, report.runs)
         reports.append(report)
     return reports
+
+
+def _source(object_dir: Path) -> str | None:
+    """What an object was compiled from; None if somebody has removed it."""
+    try:
+        return (object_dir / "kernel.cu").read_text(encoding="utf-8")
+    except OSError:
+        return None

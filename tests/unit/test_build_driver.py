@@ -163,7 +163,9 @@ def test_a_damaged_module_is_an_error_that_names_it_and_is_linked_again(folder: 
 def test_a_damaged_record_is_made_again(folder: Path) -> None:
     fake_build(folder, NAME)
     record = folder / "out" / "modules" / f"{NAME}.json"
-    for text in ("", "{", "[]", '{"kernels": [{"name": 1}]}'):
+    whole = json.loads(record.read_text())
+    wrong_types = [{**whole, "serial": "1"}, {**whole, "kernels": [{**whole["kernels"][0], "registers": None}]}]
+    for text in ("", "{", "[]", '{"kernels": [{"name": 1}]}', *map(json.dumps, wrong_types)):
         record.write_text(text)
         assert built_kernels() == []
         fake_build(folder, NAME)
