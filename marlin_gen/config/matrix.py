@@ -71,7 +71,7 @@ def load_matrix(
         tables = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", f"packaged sets: {', '.join(config_sets())}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, lists too deep
         raise ConfigError(f"{path}: {error}", "see the packaged sets for examples: marlin-gen env prints their folder") from None
     return _unique(_expand_file(path, text, tables, archs, legal))
 

@@ -32,8 +32,12 @@ class Templates:
         raise TemplateError(f"template {name} is in none of {', '.join(map(str, self.dirs))}")
 
     def read(self, name: str) -> str:
-        """Text of ``name``."""
-        return self.path(name).read_text(encoding="utf-8")
+        """Text of ``name``. Raises TemplateError if it is missing or no UTF-8."""
+        path = self.path(name)
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise TemplateError(f"{path}: {error}", "templates are UTF-8") from None
 
     def describe(self, name: str) -> str:
         """How messages and emitted files name a template: relative for packaged ones, the full path for others."""

@@ -48,7 +48,7 @@ def load_quant(name: str, templates: Templates) -> QuantType:
         raise TemplateError(f"{source}:1: a quant type begins with a TOML head in a Jinja comment {{#- ... -#}}")
     try:
         head = tomllib.loads(match["toml"])
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number of thousands of digits, lists too deep
         found = re.search(r"line (\d+)", str(error))
         line = text[: match.start("toml")].count("\n") + (int(found[1]) if found else 1)
         raise TemplateError(f"{source}:{line}: {error}") from None

@@ -182,7 +182,10 @@ def test_an_unknown_architecture_is_named_with_its_line(load) -> None:
         load(table() + table(arch='["sm_90", "sm_99"]'))
 
 
-@pytest.mark.parametrize("text", ["[[kernels]\n", b"\xff\xfe[[kernels]]\n", "m_tile = \n", "a = 1\na = 2\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["[[kernels]\n", b"\xff\xfe[[kernels]]\n", "m_tile = \n", "a = 1\na = 2\n", f"a = {'1' * 5000}\n", f"a = {'[' * 3000}\n"],
+)
 def test_a_file_that_is_no_toml(load, text: str | bytes) -> None:
     with pytest.raises(ConfigError, match=r"m\.toml: "):
         load(text)
@@ -204,8 +207,9 @@ def test_a_kernel_name_is_a_source() -> None:
     assert load_matrix(NAME, legal=legal) == [KernelConfig.from_name(NAME)]
     with pytest.raises(ConfigError, match="m_tile = 24"):
         load_matrix(NAME.replace("m16", "m24"), legal=legal)
-    with pytest.raises(ConfigError, match="is not a kernel name"):
-        load_matrix(NAME.replace("_s4", ""))
+    for wrong in (NAME.replace("_s4", ""), NAME.replace("m16", "m" + "1" * 5000)):
+        with pytest.raises(ConfigError, match="is not a kernel name"):
+            load_matrix(wrong)
 
 
 def test_unknown_sources(tmp_path: Path) -> None:
@@ -217,6 +221,8 @@ def test_unknown_sources(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ConfigError, match="cannot read .*folder.toml"):
         load_matrix(str(tmp_path / "folder.toml"))
+    with pytest.raises(ConfigError, match="null byte"):
+        load_matrix("a\0.toml")
 
 
 @pytest.mark.parametrize("name", sorted(config_sets()))

@@ -140,6 +140,19 @@ def test_a_file_without_a_head(tmp_path: Path, text: str) -> None:
         load_quant("t", tree(tmp_path, "t", text))
 
 
+@pytest.mark.parametrize("bits", ["1" * 5000, "[" * 3000])
+def test_a_head_that_the_toml_reader_gives_up_on(tmp_path: Path, bits: str) -> None:
+    with pytest.raises(TemplateError, match=r"t\.cuh\.j2:\d+: "):
+        load_quant("t", tree(tmp_path, "t", head(bits=bits)))
+
+
+def test_a_file_that_is_no_utf8(tmp_path: Path) -> None:
+    templates = tree(tmp_path, "t", head())
+    (tmp_path / "quant" / "t.cuh.j2").write_bytes(head().encode() + "ü".encode("latin-1"))
+    with pytest.raises(TemplateError, match=r"t\.cuh\.j2: .*utf-8"):
+        load_quant("t", templates)
+
+
 def test_an_unknown_type_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="unknown quant type 'u5'") as raised:
         load_quant("u5", PACKAGED)
