@@ -59,7 +59,7 @@ def choose(
     """The kernel of least predicted time, or the one that is ``forced`` by name.
 
     Raises:
-        DispatchError: no kernel serves the layer, or the forced one does not.
+        DispatchError: no kernel serves the layer, or the forced one does not; or the product has more tiles than any counts.
     """
     if forced is not None:
         kernel = next((k for k in kernels if k.config.name == forced), None)
@@ -69,10 +69,15 @@ def choose(
         if why := refusals(kernel, problem, device, None):
             raise DispatchError(f"kernel {forced} cannot serve {problem}: it {'; '.join(why)}", "give kernel=None")
         return Choice(kernel, _estimate(kernel, problem, m, device))
-    return min(
-        (Choice(kernel, _estimate(kernel, problem, m, device)) for kernel in serving(kernels, problem, device, reduction)),
-        key=lambda choice: (choice.estimate.us, choice.kernel.config.name),
-    )
+    choices, too_many_tiles = [], None
+    for kernel in serving(kernels, problem, device, reduction):
+        try:
+            choices.append(Choice(kernel, _estimate(kernel, problem, m, device)))
+        except DispatchError as error:  # a kernel of larger tiles may still count them
+            too_many_tiles = error
+    if not choices and too_many_tiles is not None:
+        raise too_many_tiles
+    return min(choices, key=lambda choice: (choice.estimate.us, choice.kernel.config.name))
 
 
 def serving(kernels: Sequence[Kernel], problem: Problem, device: Device, reduction: str = "fp32") -> list[Kernel]:
@@ -81,8 +86,7 @@ def serving(kernels: Sequence[Kernel], problem: Problem, device: Device, reducti
     Raises:
         DispatchError: there is none; names the nearest kernels and the lines that would build one.
     """
-    if reduction not in REDUCTIONS:
-        raise DispatchError(f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}")
+    check_reduction(reduction)
     able = [kernel for kernel in kernels if not refusals(kernel, problem, device, reduction)]
     if able:
         return able
@@ -90,6 +94,12 @@ def serving(kernels: Sequence[Kernel], problem: Problem, device: Device, reducti
     lines = [f"no built kernel serves {problem}, reduction {reduction}, on {device}"]
     lines += [f"  {name}: {'; '.join(why)}" for _, name, why in near[:3]]
     raise DispatchError("\n".join(lines), suggestion(problem, device, reduction))
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise DispatchError for a reduction that does not exist."""
+    if reduction not in REDUCTIONS:
+        raise DispatchError(f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}")
 
 
 def suggestion(problem: Problem, device: Device, reduction: str = "fp32") -> str:
@@ -207,7 +217,7 @@ def explain(
         kernels: configs to choose from; those that are built if not given.
 
     Raises:
-        DispatchError: M is not at least 1 or too large for one launch, or nothing is built.
+        DispatchError: M or ``sms`` is not at least 1, the device is unknown, or nothing is built.
         LayoutError: K, N and the group size make no layer.
         ConfigError: the quant type is unknown.
     """
@@ -220,10 +230,13 @@ def explain(
     verdicts = []
     for kernel in rows:
         why = refusals(kernel, problem, device, reduction)
-        if why:
+        try:
+            best = None if why else _estimate(kernel, problem, m, device)
+        except DispatchError as error:
+            best, why = None, [error.message]
+        if best is None:
             verdicts.append(Verdict(kernel.config.name, "; ".join(why), None, 0, 0, 0))
         else:
-            best = _estimate(kernel, problem, m, device)
             part = best.partition
             verdicts.append(Verdict(kernel.config.name, "", best.us, part.grid, part.stripe, part.k_tiles))
     verdicts.sort(key=lambda v: (v.us is None, v.us or 0.0, v.kernel))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ class MarlinLinear(torch.nn.Module):
     """A linear layer with packed weights. ``from_linear`` and ``from_packed`` are the usual ways to make one.
 
     The state dict holds the packed tensors and their sizes; it does not depend on which kernels are built. ``half()``,
-    ``bfloat16()`` and ``to(dtype)`` round scales and bias; other dtypes are refused.
+    ``bfloat16()``, ``to(dtype)`` and loading a state of the other dtype round scales and bias; values that would become
+    infinite, and other dtypes, are refused.
 
     Args:
         in_features, out_features: K and N.
@@ -58,7 +59,6 @@ class MarlinLinear(torch.nn.Module):
     ) -> None:
         kind = quant_type(quant)
         activation_dtype(dtype, kind)
-        PackedShape(in_features, out_features, group_size)
         shape = PackedShape(in_features, out_features, normal_group(in_features, group_size, kind))
         words = torch.zeros(shape.words(kind.bits), dtype=torch.int32, device=device)
         scales = torch.zeros((shape.groups_pad, shape.n_pad), dtype=dtype, device=device)
@@ -125,6 +125,9 @@ class MarlinLinear(torch.nn.Module):
         dtype = fn(torch.empty(0, dtype=self.scales.dtype, device=self.scales.device)).dtype
         if dtype not in DTYPE_NAMES:
             raise LayoutError(f"a MarlinLinear cannot become {dtype}", "activations and scales are float16 or bfloat16")
+        activation_dtype(dtype, quant_type(self.quant))
+        if dtype != self.scales.dtype:
+            _check_fits(self._buffers, "", dtype)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         prepare(self)
         return self
@@ -136,11 +139,23 @@ class MarlinLinear(torch.nn.Module):
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Nothing: the state was checked before any tensor was loaded."""
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local: dict[str, Any], *args: Any) -> None:
         if prefix + _META in state_dict:
             meta = decode_meta(state_dict[prefix + _META])
             mine = decode_meta(encode_meta(self))
             if meta != mine:
                 name = prefix.rstrip(".") or "this layer"
                 raise LayoutError(f"the state of {name} is {meta}; the layer is {mine}", "make the layer with the state's sizes")
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        if not local.get("assign_to_params_buffers"):
+            _check_fits(state_dict, prefix, self.scales.dtype)
+        super()._load_from_state_dict(state_dict, prefix, local, *args)
+
+
+def _check_fits(tensors: Mapping[str, Any], prefix: str, dtype: torch.dtype) -> None:
+    """Refuse scales, zero points or a bias, under ``prefix`` in ``tensors``, that become infinite in ``dtype``."""
+    for name in ("scales", "zeros", "bias"):
+        found = tensors.get(prefix + name)
+        if not isinstance(found, torch.Tensor) or found.dtype == dtype or found.is_meta:
+            continue
+        if not bool(torch.isfinite(found.to(dtype)).all()):
+            raise LayoutError(f"{prefix}{name} of {found.dtype} do not fit {dtype}", f"keep the layer in {found.dtype}")

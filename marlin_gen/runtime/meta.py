@@ -30,7 +30,9 @@ def decode_meta(meta: torch.Tensor) -> dict[str, Any]:
         found = json.loads(bytes(meta.tolist()))
         names = {"layout", "version", "k", "n", "group_size", "quant"}
         result: dict[str, Any] = {name: found[name] for name in names}
-    except (ValueError, TypeError, KeyError):
+        if any(type(result[name]) is not int for name in ("k", "n", "group_size")) or type(result["quant"]) is not str:
+            raise TypeError
+    except (AttributeError, ValueError, TypeError, KeyError):
         raise LayoutError("the metadata of packed weights is unreadable", "pack the weights again") from None
     check_layout(result["layout"], result["version"])
     return result

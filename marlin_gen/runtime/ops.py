@@ -8,6 +8,7 @@ import torch
 
 from marlin_gen.errors import DispatchError
 from marlin_gen.runtime import workspace
+from marlin_gen.runtime.dispatch import check_reduction
 from marlin_gen.runtime.packed import PackedWeight, unpack
 from marlin_gen.runtime.plans import Plan, Weights, plan
 from marlin_gen.runtime.quants import quant_type
@@ -74,6 +75,7 @@ def _run(a: torch.Tensor, w: Weights, c: torch.Tensor | None, reduction: str, ke
     if not a.is_cuda:
         if kernel is not None:
             raise DispatchError(f"kernel {kernel} was asked for, but the tensors are on {a.device}", "kernels run on GPUs")
+        check_reduction(reduction)
         return _reference(a, w) if c is None else c.copy_(_reference(a, w))
     device = a.get_device()
     if device != torch.cuda.current_device():

@@ -178,14 +178,13 @@ def pack(
             "a one-dimensional int32 tensor is packed already; unpack words of checkpoints first",
         )
     k, n = codes.shape
-    shape = PackedShape(k, n, group_size)
+    shape = PackedShape(k, n, normal_group(k, group_size, kind))
     rows, device = (shape.groups, n), codes.device
     _check_scales(scales, rows, group_size, shape, a_dtype)
     dtype = activation_dtype(scales.dtype if a_dtype is None else a_dtype, kind)
     for name, tensor, want in (("scales", scales, rows), ("zeros", zeros, rows), ("bias", bias, (n,))):
         if tensor is not None and (tuple(tensor.shape) != want or tensor.device != device):
             raise LayoutError(f"{name} are {list(tensor.shape)} on {tensor.device}; expected {list(want)} on {device} as codes")
-    shape = PackedShape(k, n, normal_group(k, group_size, kind))
     packed = PackedWeight(
         qweight=_packed_codes(codes, shape, kind),
         scales=_packed_rows("scales", scales, shape, dtype, permuted=shape.group_size != -1),

@@ -43,8 +43,10 @@ class Device:
         """A device described by its compute capability alone.
 
         Raises:
-            DispatchError: no architecture that marlin-gen knows runs there.
+            DispatchError: no architecture that marlin-gen knows runs there, or it has no multiprocessors.
         """
+        if sms < 1:
+            raise DispatchError(f"sms = {sms}: a device has at least one multiprocessor")
         limits = [arch.shared_per_cta for arch in ARCHS.values() if arch.runs_on(capability)]
         if not limits:
             raise DispatchError(f"no known architecture runs on compute capability {capability[0]}.{capability[1]}")

@@ -24,12 +24,14 @@ def round_to_nearest(
         codes uint8 [K, N], scales [K/g, N] in ``dtype``, and zero points [K/g, N] or None.
 
     Raises:
-        LayoutError: the group size does not divide K.
+        LayoutError: the group size does not divide K, or a weight is NaN or infinite.
     """
     k, n = weight.shape
     group = k if group_size == -1 else group_size
     if group < 1 or k % group:
         raise LayoutError(f"K={k} is not a multiple of the group size {group_size}", "use a group size that divides K, or -1")
+    if not bool(torch.isfinite(weight).all()):
+        raise LayoutError("the weights contain NaN or infinity: no code stands for them", "check the checkpoint")
     codes = torch.empty((k, n), dtype=torch.uint8, device=weight.device)
     scales = torch.empty((k // group, n), dtype=dtype, device=weight.device)
     zeros = torch.empty((k // group, n), dtype=torch.float32, device=weight.device) if quant.has_zero else None

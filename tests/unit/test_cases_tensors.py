@@ -96,6 +96,7 @@ def test_k10_out_that_overlaps_a():
         (PRODUCT.a, {"out": torch.zeros(6, N)}, "out is"),
         (PRODUCT.a, {"out": torch.zeros(6, N, device="meta").half()}, "out is"),
         (PRODUCT.a, {"kernel": "marlin_f16_u4_m16n64k128_g64_s4_sm90"}, "kernels run on GPUs"),
+        (PRODUCT.a, {"reduction": "fp16"}, "'fp16' is none of fp32, chain16, atomic"),
         (PRODUCT.a.clone().requires_grad_(), {"out": torch.zeros(6, N).half()}, "gradients"),
     ],
 )

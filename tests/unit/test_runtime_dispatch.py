@@ -56,6 +56,23 @@ def test_refusals(kernel, problem, device, pattern):
         choose([kernel], problem, 1, device)
 
 
+def test_a_kernel_of_larger_tiles_serves_where_one_of_small_tiles_cannot_count():
+    small, large = one(m_tile=8), one(m_tile=64)
+    m, problem = 2**21, Problem(8192, 8192, 128, "u4b8", "f16")
+    for kernels in ([small, large], [large, small]):
+        assert choose(kernels, problem, m, H200).kernel is large
+    answer = mg.explain(m, problem.n, problem.k, kernels=[small.config, large.config], capability=(9, 0))
+    assert answer.chosen == large.config.name and "counts rows and tiles" in answer.verdicts[1].refused
+    with pytest.raises(DispatchError, match="counts rows and tiles"):
+        choose([small], problem, m, H200)
+
+
+@pytest.mark.parametrize("sms", [0, -5])
+def test_a_device_without_multiprocessors(sms):
+    with pytest.raises(DispatchError, match=f"sms = {sms}"):
+        mg.explain(1, 4096, 4096, kernels=CONFIGS, capability=(9, 0), sms=sms)
+
+
 def test_an_older_minor_architecture_serves():
     assert not refusals(one(arch="sm_80"), PROBLEM, Device.of_capability((8, 6), 84), "fp32")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 import marlin_gen as mg
 from marlin_gen import MarlinLinear
 from marlin_gen.errors import LayoutError
+from marlin_gen.runtime.quants import quant_type
 from marlin_gen.runtime.reference import Maker
 
 K, N = 256, 200
@@ -126,6 +128,47 @@ def test_dtypes(layer):
     assert layer.scales.dtype == torch.bfloat16
 
 
+def test_values_that_do_not_fit_a_dtype_are_refused():
+    """Nothing becomes infinite in silence: neither by half() nor by loading the state of a bf16 layer."""
+    codes = torch.randint(0, 16, (128, 64), dtype=torch.uint8)
+    for parts in (
+        {"scales": torch.full((1, 64), 2.0**60).bfloat16()},
+        {"scales": torch.ones(1, 64).bfloat16(), "bias": torch.full((64,), 1e6)},
+    ):
+        large = MarlinLinear.from_packed(mg.pack(codes, **parts))
+        with pytest.raises(LayoutError, match="do not fit torch.float16"):
+            large.half()
+        assert large.scales.dtype == torch.bfloat16
+        other = MarlinLinear(128, 64, bias=large.bias is not None)
+        with pytest.raises(LayoutError, match="do not fit torch.float16"):
+            other.load_state_dict(large.state_dict())
+        other.load_state_dict(large.state_dict(), assign=True)
+        assert other.scales.dtype == torch.bfloat16
+
+
+def test_a_dtype_that_the_quant_type_does_not_serve():
+    only_f16 = replace(quant_type("u4"), name="u4f16", a_dtypes=("f16",))
+    other = MarlinLinear.from_linear(torch.nn.Linear(K, N).half(), only_f16, 64)
+    with pytest.raises(LayoutError, match="does not serve torch.bfloat16"):
+        other.bfloat16()
+    assert other.scales.dtype == torch.float16
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("quant", ["u4b8", "u4"])
+def test_weights_that_are_no_numbers_are_refused(linear, quant, value):
+    linear.weight.data[3, 5] = value
+    with pytest.raises(LayoutError, match="NaN or infinity"):
+        MarlinLinear.from_linear(linear, quant, 64)
+
+
+def test_a_group_of_all_of_k_need_not_be_a_multiple_of_16():
+    """"-1 (or K) for all", whatever K is."""
+    made = MarlinLinear.from_linear(torch.nn.Linear(100, 30), group_size=100)
+    assert made.group_size == -1 and made(X[:, :100]).shape == (5, 30)
+    assert MarlinLinear(100, 30, group_size=100).group_size == -1
+
+
 def test_compiled(layer):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for m in (1, 16, 17):
@@ -141,6 +184,11 @@ def test_repr_and_packed(layer):
 
 
 def test_wrong_layers():
-    for options, pattern in (({"group_size": 96}, "96"), ({"dtype": torch.float32}, "activation type")):
+    for options, pattern in (
+        ({"group_size": 96}, "96"),
+        ({"group_size": 64.0}, "64.0 is not an int"),
+        ({"group_size": None}, "None is not an int"),
+        ({"dtype": torch.float32}, "activation type"),
+    ):
         with pytest.raises(LayoutError, match=pattern):
             MarlinLinear(K, N, **options)

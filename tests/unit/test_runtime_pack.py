@@ -176,9 +176,14 @@ def test_copies_and_files():
     assert mg.PackedWeight.from_state_dict(torch.load(file, weights_only=True)).n == 192
     state = PACKED.state_dict()
     future = bytes(state["meta"].tolist()).replace(b'"version": 1', b'"version": 2')
-    for meta, pattern in ((future, "version 2"), (b"{}", "unreadable"), (b"\xff", "unreadable")):
+    good = bytes(state["meta"].tolist())
+    texts = [good.replace(b'"k": 256', k) for k in (b'"k": "256"', b'"k": 256.0', b'"k": true', b'"k": null')]
+    assert good not in texts
+    for meta, pattern in ((future, "version 2"), *((text, "unreadable") for text in (b"{}", b"\xff", b"[1]", *texts))):
         with pytest.raises(LayoutError, match=pattern):
             mg.PackedWeight.from_state_dict({**state, "meta": torch.tensor(list(meta), dtype=torch.uint8)})
+    with pytest.raises(LayoutError, match="unreadable"):
+        mg.PackedWeight.from_state_dict({**state, "meta": None})
     with pytest.raises(LayoutError, match="has qweight, scales and meta"):
         mg.PackedWeight.from_state_dict({"weight": SCALES})
     assert encode_meta(PACKED).dtype == torch.uint8
