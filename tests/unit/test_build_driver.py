@@ -263,9 +263,20 @@ def test_clean_keeps_what_is_in_use(folder: Path) -> None:
     assert len(list((out / "modules").iterdir())) == 2
     assert len(load_module().rows()) == 2
     clean(Store(out), everything=True)
-    assert sorted(p.name for p in out.iterdir()) == [".lock", "README.md", "modules", "notes", "objects"]
+    assert sorted(p.name for p in out.iterdir()) == [".lock", "README.md", "modules", "notes", "objects", "work"]
+    assert not any(list((out / folder).iterdir()) for folder in ("modules", "objects", "work"))
     assert built_kernels() == []
     assert clean(Store(folder / "nowhere")) == 0
+
+
+def test_clean_leaves_what_no_build_made(tmp_path: Path) -> None:
+    """A wrong --out: a project with folders of the same names."""
+    files = [tmp_path / name for name in ("objects/ab/1", "modules/data.json", "work/thesis.tex", "simulator/plane.c", "src/a.c")]
+    for path in files:
+        path.parent.mkdir(parents=True)
+        path.write_text("dear")
+    assert clean(Store(tmp_path), everything=True) == 0
+    assert all(path.read_text() == "dear" for path in files)
 
 
 def test_no_configs_and_many(folder: Path) -> None:
