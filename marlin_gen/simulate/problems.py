@@ -181,6 +181,11 @@ def _problem(
     return Problem(kind, shape, a, codes, zeros, scales, bias, expected, tolerance)
 
 
+def _of_group(problem: Problem, rows: NDArray[np.float64], k: int, column: int) -> float:
+    group_size = problem.shape.group_size
+    return float(rows[0 if group_size == -1 else k // group_size, column])
+
+
 def difference(problem: Problem, got: NDArray[np.float64]) -> str:
     """What is wrong with a result; empty if nothing is."""
     want = problem.expected
@@ -190,6 +195,10 @@ def difference(problem: Problem, got: NDArray[np.float64]) -> str:
             return ""
         row, column = (int(i) for i in wrong[0])
         first = f"C[{row}, {column}] is {got[row, column]:g}, not {want[row, column]:g}"
+        if problem.kind == "identity":  # row is k, and the result is one weight: its code is what a quant type's author looks for
+            zero = "" if problem.zeros is None else f" with zero point {_of_group(problem, problem.zeros, row, column):g}"
+            scale = _of_group(problem, problem.scales, row, column)
+            first += f" (code {problem.codes[row, column]}{zero} at scale {scale:g})"
         return f"{len(wrong)} of {want.size} results are wrong; {first}"
     error = float(np.abs(got - want).mean() / np.abs(want).mean())
     if math.isfinite(error) and error <= problem.tolerance:
