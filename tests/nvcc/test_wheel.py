@@ -49,13 +49,22 @@ def test_wheel_and_sdist_are_complete(dist: Path) -> None:
     assert not any(name.startswith("generated/") and name != "generated/README.md" for name in sources)
 
 
+def _installed() -> str:
+    """Packages of the environment that runs the tests."""
+    listing = [sys.executable, "-m", "pip", "list", "--format", "freeze", "--disable-pip-version-check"]
+    return subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+
+
 def test_an_installed_wheel_builds_a_kernel_from_anywhere(dist: Path, tmp_path: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     packages = next(venv.glob("lib/python3*/site-packages"))
-    install = ["--no-deps", "--no-index", "--disable-pip-version-check", "--prefix", str(venv), str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *install], check=True)
+    # --python: with --prefix alone pip takes the package out of the environment that runs the tests
+    pip = ["-m", "pip", "--python", str(venv), "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    before = _installed()
+    subprocess.run([sys.executable, *pip, str(wheel)], check=True)
+    assert _installed() == before
     # what the wheel depends on comes from here; an editable install of the checkout must not come with it
     shared = tmp_path / "shared"
     shared.mkdir()
