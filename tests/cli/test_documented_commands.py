@@ -29,12 +29,11 @@ def blocks(language):
     return found
 
 
-def commands():
+def scripts():
+    """Blocks of commands: those of one block may build on each other."""
     for page, line, text in blocks("sh"):
-        for offset, command in enumerate(text.splitlines()):
-            words = shlex.split(command, comments=True)
-            if words:
-                yield pytest.param(words, id=f"{page}:{line + offset}")
+        words = [shlex.split(command, comments=True) for command in text.splitlines()]
+        yield pytest.param([w for w in words if w], id=f"{page}:{line}")
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +51,13 @@ def run(words, folder, env):
     return done.stdout
 
 
-@pytest.mark.parametrize("words", list(commands()))
-def test_command(words, workplace):
-    assert words[0] in ("marlin-gen", "pytest"), "say in this test how such a command is to be run"
-    program = {"marlin-gen": ["-m", "marlin_gen"], "pytest": ["-m", "pytest", "--collect-only", "-q"]}[words[0]]
+@pytest.mark.parametrize("script", list(scripts()))
+def test_commands(script, workplace):
     folder, env = workplace
-    run([sys.executable, *program, *words[1:]], ROOT if words[0] == "pytest" else folder, env)
+    for words in script:
+        assert words[0] in ("marlin-gen", "pytest"), "say in this test how such a command is to be run"
+        program = {"marlin-gen": ["-m", "marlin_gen"], "pytest": ["-m", "pytest", "--collect-only", "-q"]}[words[0]]
+        run([sys.executable, *program, *words[1:]], ROOT if words[0] == "pytest" else folder, env)
 
 
 @pytest.mark.parametrize("page, line, text", blocks("python"))
