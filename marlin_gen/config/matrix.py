@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,11 +18,7 @@ from typing import Any
 from marlin_gen.config.arch import parse_arch
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.errors import ConfigError, UnknownNameError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from marlin_gen.toml import tomllib
 
 SETS = Path(__file__).with_name("sets")
 _FIELDS = {f.name: f for f in fields(KernelConfig)}

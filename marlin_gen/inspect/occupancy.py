@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marlin_gen.config.arch import REGISTERS_PER_SM, SHARED_RESERVED_PER_CTA, Arch
+from marlin_gen.layout.fragments import LANES
 
-LANES = 32
 _REGISTER_UNIT = 256  # registers are given to a warp in portions of this
 _WARP_UNIT = 4  # an SM's registers lie in four parts, a warp's in one of them
 _SHARED_UNIT = 128

@@ -16,9 +16,10 @@ from marlin_gen.inspect.artifacts import Artifacts
 from marlin_gen.inspect.counts import Count
 from marlin_gen.inspect.lints import ERROR, Lint, Subject, lint
 from marlin_gen.inspect.loops import Loop
-from marlin_gen.inspect.occupancy import LANES, Occupancy, occupancy
+from marlin_gen.inspect.occupancy import Occupancy, occupancy
 from marlin_gen.inspect.phases import Phase, mix
 from marlin_gen.inspect.ptxas import KernelUsage
+from marlin_gen.layout.fragments import LANES
 
 DEQUANT_SECTION = "quant type"
 """How the banner of a kernel's dequantisation begins."""

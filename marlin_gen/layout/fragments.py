@@ -6,7 +6,7 @@ c = lane%4; a register holds two 16-bit halves h = 0, 1.
 
 from __future__ import annotations
 
-WARP = 32
+LANES = 32  # of a warp
 
 
 def a_element(lane: int, register: int, half: int) -> tuple[int, int]:

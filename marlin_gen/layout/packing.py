@@ -24,7 +24,6 @@ from marlin_gen.quant.quant_type import CODES_PER_LANE, QuantType
 TILE_K = 16
 BLOCK_N = 64
 _TILES = BLOCK_N // 16
-_LANES = 32
 _VECTOR_WORDS = 4
 K_MULTIPLE = 128  # the deepest thread_k: every tile divides a padded K
 N_MULTIPLE = 64  # the narrowest thread_n

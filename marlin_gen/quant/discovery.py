@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
 from marlin_gen.errors import TemplateError, UnknownNameError
 from marlin_gen.quant.quant_type import QuantType, from_head
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from marlin_gen.toml import tomllib
 
 if TYPE_CHECKING:
     from marlin_gen.emit.templates import Templates

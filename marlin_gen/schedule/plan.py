@@ -8,11 +8,12 @@ from functools import cached_property
 from marlin_gen.config.arch import SHARED_RESERVED_PER_CTA, parse_arch
 from marlin_gen.config.kernel_config import KernelConfig
 from marlin_gen.config.rules import check, check_plan
+from marlin_gen.layout.fragments import LANES
 from marlin_gen.layout.swizzle import CHUNK_BYTES, chunk_position
 from marlin_gen.quant.quant_type import QuantType
 from marlin_gen.schedule.copies import CopyPlan
 from marlin_gen.schedule.partition import slot_floats
-from marlin_gen.schedule.tiles import LANES, WARP_N, Tiles
+from marlin_gen.schedule.tiles import WARP_N, Tiles
 
 _FLOAT = 4
 _FLAG_BYTES = 16  # one word that tells a CTA whether it arrived last
@@ -73,18 +74,13 @@ class KernelPlan(Tiles):
         return (self.config.thread_n + self.reduce_pad) * _FLOAT
 
     @property
-    def fragment_quads(self) -> int:
-        """Accumulator quads (4 fp32) of a thread in one block of rows."""
-        return self.n_tiles
-
-    @property
     def tree_slot_bytes(self) -> int:
         """One warp row's accumulators of a block of rows, or the finished block with its padding, whichever is larger."""
         return max(self._tree_bytes, self.block_rows * self.reduce_row_bytes)
 
     @property
     def _tree_bytes(self) -> int:
-        return self.warps_n * self.fragment_quads * LANES * 16
+        return self.warps_n * self.n_tiles * LANES * 16
 
     @property
     def reduce_block_bytes(self) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marlin_gen.config.kernel_config import KernelConfig
+from marlin_gen.layout.fragments import LANES
 from marlin_gen.quant.quant_type import QuantType
 
-LANES = 32
 WARP_N = 64
 _HALF = 2
 
@@ -69,8 +69,8 @@ class Tiles:
 
     @property
     def lane_planes(self) -> int:
-        """16-byte accesses by which a lane reads its codes of one k-subtile."""
-        return 4 * self.quant.tile_words // 4
+        """16-byte accesses by which a lane reads its codes of one k-subtile: those of four tiles, four words at a time."""
+        return self.quant.tile_words
 
     # ---- scales ---------------------------------------------------------------------------------------------------
     @property

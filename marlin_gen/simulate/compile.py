@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from marlin_gen.build.keys import digest, file_digest
 from marlin_gen.emit.templates import Templates
 from marlin_gen.errors import ToolchainError
 
@@ -85,15 +85,11 @@ def _keep(made: Path, folder: Path, key: str, suffix: str) -> Path:
 
 
 def _contents(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return file_digest(path)[:16]
 
 
 def _key(parts: Iterable[str], files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for part in [*parts, *(f"{path.name}\n{path.read_text(encoding='utf-8')}" for path in files)]:
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:32]
+    return digest([*parts, *(f"{path.name}\n{path.read_text(encoding='utf-8')}" for path in files)])[:32]
 
 
 def _compiler() -> tuple[str, ...]:

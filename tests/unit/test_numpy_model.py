@@ -236,7 +236,7 @@ class Launch:
             for step in p.tree_rounds:
                 for warp_k, putting in [(w, w >= step.half) for w in reversed(range(2 * step.half))]:
                     for warp_n in range(p.warps_n):
-                        tree = warp_k * slot + warp_n * p.fragment_quads * 512 + LANE * 16
+                        tree = warp_k * slot + warp_n * p.n_tiles * 512 + LANE * 16
                         for m in blocks:
                             at = (
                                 base

@@ -112,7 +112,7 @@ def test_the_tree_adds_every_warp_row_once(warps_k: int, rounds: int) -> None:
 
 def test_finished_rows_and_tree_slots_fit_the_epilogues_space(plans: list[KernelPlan]) -> None:
     for p in plans:
-        tree = p.warps_n * p.fragment_quads * 512
+        tree = p.warps_n * p.n_tiles * 512
         rows = p.block_rows * p.reduce_row_bytes
         assert p.tree_slot_bytes >= rows
         if p.warps_k > 1:
